@@ -554,7 +554,7 @@ static void test_mistakes(void **state)
         {2, "run " LLAMA, "weft run: the prompt is missing: stdin is empty; give it as the "},
         {2, "run a b c", "'c' is one argument too many; usage: weft run MODEL [PROMPT]"},
         {1, "run tests/fixtures/models/lama -p x", "did you mean 'tests/fixtures/models/llama'?"},
-        {1, "run tests -p x", "a Hugging Face folder has a config.json, and this one has none"},
+        {1, "run tests -p x", "not a Hugging Face folder: config.json is missing"},
         {1, "run README.md -p x", "README.md"},
         {1, "run \"$D/cut\" -p x", "cut"},
         {1, "run \"$D/mamba\" -p x", "mamba"},

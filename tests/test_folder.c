@@ -150,7 +150,7 @@ static void reads_templates(void **state)
         expect_template(*state, &s, cases[i].wanted);
     }
     wt_put_text(&s, "tokenizer_config.json", "{\"chat_template\": 5}");
-    refused(*state, &s, WF_ERR_FORMAT, "neither text nor a list");
+    refused(*state, &s, WF_ERR_FORMAT, "neither a string nor a list");
     wt_put_text(&s, "tokenizer_config.json", "{}");
     wt_put_text(&s, "chat_template.json", "{\"chat_template\": \"json\"}");
     expect_template(*state, &s, "json");
@@ -175,7 +175,7 @@ static void refuses(void **state)
 {
     wt_scratch s;
     wt_scratch_make(&s);
-    refused(*state, &s, WF_ERR_FORMAT, "a Hugging Face folder has a config.json");
+    refused(*state, &s, WF_ERR_FORMAT, "config.json is missing");
     put_model(&s);
     static const char *const files[] = {"config.json", "generation_config.json",
                                         "tokenizer_config.json", "chat_template.json"};
@@ -185,7 +185,7 @@ static void refuses(void **state)
         snprintf(part, sizeof part, "%s', line 2", files[i]);
         refused(*state, &s, WF_ERR_FORMAT, part);
         wt_put_text(&s, files[i], "[]");
-        snprintf(part, sizeof part, "%s': it is no object", files[i]);
+        snprintf(part, sizeof part, "%s': it is not a JSON object", files[i]);
         refused(*state, &s, WF_ERR_FORMAT, part);
         wt_put_text(&s, files[i], "{}");
         wf_folder_close(open_ok(*state, &s));
@@ -226,7 +226,7 @@ static void detects(void **state)
         {"a.gguf", "GGU", "neither a GGUF file nor"},
         {"a.txt", "hello", "neither a GGUF file nor"},
         {"model.safetensors", "x", "give the folder"},
-        {"config.json", "{}", "give the folder"},
+        {"config.json", "{}", "give its folder"},
         {"a.bin", "zz", "a pickle"},
         {"a.pt", "zz", "a pickle"},
         {"a.pth", "zz", "a pickle"},
@@ -238,7 +238,7 @@ static void detects(void **state)
     };
     wt_scratch s;
     wt_scratch_make(&s);
-    undetected(*state, s.folder, WF_ERR_FORMAT, "this one has none");
+    undetected(*state, s.folder, WF_ERR_FORMAT, "config.json is missing");
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         undetected(*state, wt_put_text(&s, files[i].name, files[i].bytes), WF_ERR_FORMAT,
                    files[i].part);
@@ -247,11 +247,11 @@ static void detects(void **state)
     detected(*state, wt_put_text(&s, "anything", "GGUF"), WF_FORMAT_GGUF);
     undetected(*state, wt_path(&s, "anythin"), WF_ERR_IO, "/anything'?");
     undetected(*state, wt_path(&s, "quite-another"), WF_ERR_IO, "does not exist");
-    undetected(*state, wt_path(&s, "none/anything"), WF_ERR_IO, "there is no folder");
+    undetected(*state, wt_path(&s, "none/anything"), WF_ERR_IO, "the folder '");
     undetected(*state, "no-such-model", WF_ERR_IO, "does not exist");
     undetected(*state, "srcs", WF_ERR_IO, "did you mean 'src'?");
     undetected(*state, "", WF_ERR_IO, "does not exist");
-    undetected(*state, "none/", WF_ERR_IO, "there is no folder 'none'");
+    undetected(*state, "none/", WF_ERR_IO, "the folder 'none'");
     wt_put_text(&s, "b.gguf", "GGUF");
     undetected(*state, s.folder, WF_ERR_FORMAT, "as 'b.gguf'");
     wt_put_text(&s, "adapter_config.json", "{}");

@@ -392,13 +392,14 @@ static void test_wrong_kinds(void **state)
     write_values(ctx, in_folder("v.gguf"));
     wt_ok(ctx, wf_gguf_open(ctx, in_folder("v.gguf"), &f));
 #define wrong(expr, part) wt_fails(ctx, expr, WF_ERR_FORMAT, "cannot read 'v.gguf': " part)
-    wrong(wf_gguf_get_int(f, "small", 0, 10, &i), "key 'small' is -128, which is not in 0 to 10");
-    wrong(wf_gguf_get_int(f, "large", 0, 10, &i), "key 'large' is 9223372036854775807, which");
-    wrong(wf_gguf_get_int(f, "float", 0, 10, &i), "key 'float' is of kind f32, and an integer");
+    wrong(wf_gguf_get_int(f, "small", 0, 10, &i), "key 'small' is -128; expected 0 to 10");
+    wrong(wf_gguf_get_int(f, "large", 0, 10, &i), "key 'large' is 9223372036854775807; expected");
+    wrong(wf_gguf_get_int(f, "float", 0, 10, &i),
+          "key 'float' is of kind f32; expected an integer");
     wrong(wf_gguf_get_int(f, "bool", 0, 10, &i), "key 'bool' is of kind bool");
     wrong(wf_gguf_get_int(f, "shorts", 0, 10, &i), "key 'shorts' is an array of kind i16");
-    wrong(wf_gguf_get_float(f, "text", &d), "key 'text' is of kind string, and a number");
-    wrong(wf_gguf_get_bool(f, "small", &b), "key 'small' is of kind i8, and a truth value");
+    wrong(wf_gguf_get_float(f, "text", &d), "key 'text' is of kind string; expected a number");
+    wrong(wf_gguf_get_bool(f, "small", &b), "key 'small' is of kind i8; expected a bool");
     wrong(wf_gguf_get_text(f, "texts", &text), "key 'texts' is an array of kind string");
     wrong(wf_gguf_get_texts(f, "text", &texts, &n), "key 'text' is of kind string");
     wrong(wf_gguf_get_texts(f, "shorts", &texts, &n), "key 'shorts' is an array of kind i16");
@@ -481,12 +482,12 @@ static void test_parts(void **state)
     broken(WF_ERR_IO, "part 2 of 3 is missing: cannot open");
     assert_int_equal(rename(path[0], in_folder("other.gguf")), 0);
     wt_fails(ctx, wf_gguf_open(ctx, in_folder("other.gguf"), &f), WF_ERR_FORMAT,
-             "'other.gguf': by its keys it is part 1 of 3");
+             "'other.gguf': its keys say part 1 of 3");
     empty_folder();
     write_parts(ctx);
     patch(ctx, path[1], "split.n", 0, 'p');
     broken(WF_ERR_FORMAT,
-           "'m-00002-of-00003.gguf': it is a part of a split file, and has no key 'split.no'");
+           "'m-00002-of-00003.gguf': it is part of a split file, but key 'split.no' is missing");
     patch(ctx, path[1], "split.no", 0, WF_GGUF_BOOL);
     broken(WF_ERR_FORMAT, "'m-00002-of-00003.gguf'");
 
@@ -513,28 +514,29 @@ static void test_write_mistakes(void **state)
     const wf_dims eight = {.n = 1, .d = {8}};
     const wf_gguf_write_options three = {.alignment = 3};
 #define mistake(expr, part) wt_fails(ctx, expr, WF_ERR_USAGE, "cannot write 'e.gguf': " part)
-    mistake(wf_gguf_write_new(ctx, in_folder("e.gguf"), &three, &w), "an alignment of 3");
+    mistake(wf_gguf_write_new(ctx, in_folder("e.gguf"), &three, &w), "alignment 3 is not");
     wt_ok(ctx, wf_gguf_write_new(ctx, in_folder("e.gguf"), NULL, &w));
-    mistake(wf_gguf_write_int(w, "split.no", WF_GGUF_U16, 0), "key 'split.no' is the writer's own");
-    mistake(wf_gguf_write_int(w, "k", WF_GGUF_U8, 256), "key 'k' cannot be 256 of kind u8");
-    mistake(wf_gguf_write_int(w, "k", WF_GGUF_U64, -1), "key 'k' cannot be -1 of kind u64");
-    mistake(wf_gguf_write_int(w, "k", WF_GGUF_F32, 1), "key 'k' cannot be 1 of kind f32");
+    mistake(wf_gguf_write_int(w, "split.no", WF_GGUF_U16, 0),
+            "key 'split.no' is reserved for the writer");
+    mistake(wf_gguf_write_int(w, "k", WF_GGUF_U8, 256), "key 'k': 256 does not fit kind u8");
+    mistake(wf_gguf_write_int(w, "k", WF_GGUF_U64, -1), "key 'k': -1 does not fit kind u64");
+    mistake(wf_gguf_write_int(w, "k", WF_GGUF_F32, 1), "key 'k': 1 does not fit kind f32");
     mistake(wf_gguf_write_array(w, "k", WF_GGUF_STRING, "", 0), "key 'k'");
-    mistake(wf_gguf_write_tensor(w, "t", WF_E4M3, &eight), "tensor 't' is of type e4m3");
+    mistake(wf_gguf_write_tensor(w, "t", WF_E4M3, &eight), "tensor 't' has type e4m3");
     mistake(wf_gguf_write_tensor(w, "t", WF_Q8_0, &eight), "tensor 't' has rows of 8");
     mistake(wf_gguf_write_tensor(w, "t", WF_F32, &(wf_dims){.n = 1}), "tensor 't' has dimensions");
     mistake(wf_gguf_write_tensor(w, "t", WF_F32, &(wf_dims){.n = 5, .d = {1, 1, 1, 1, 1}}),
             "tensor 't' has 5 dimensions");
-    mistake(wf_gguf_write_data(w, "x", 1), "data comes before");
-    mistake(wf_gguf_write_end(w), "the header was not ended");
+    mistake(wf_gguf_write_data(w, "x", 1), "data is written before");
+    mistake(wf_gguf_write_end(w), "wf_gguf_write_begin was not called");
     wt_ok(ctx, wf_gguf_write_int(w, "k", WF_GGUF_U8, 1));
     wt_ok(ctx, wf_gguf_write_tensor(w, "t", WF_I8, &eight));
     wt_ok(ctx, wf_gguf_write_begin(w));
-    mistake(wf_gguf_write_begin(w), "the header was ended already");
-    mistake(wf_gguf_write_bool(w, "z", true), "key 'z' comes after");
+    mistake(wf_gguf_write_begin(w), "wf_gguf_write_begin was already called");
+    mistake(wf_gguf_write_bool(w, "z", true), "key 'z' is declared after");
     wt_ok(ctx, wf_gguf_write_data(w, "1234567", 7));
     mistake(wf_gguf_write_end(w), "tensor 't' has 7 of its 8 bytes");
-    mistake(wf_gguf_write_data(w, "89", 2), "1 byte came after the last tensor");
+    mistake(wf_gguf_write_data(w, "89", 2), "1 byte too many");
     wf_gguf_write_free(w);
     assert_int_equal(empty_folder(), 0);
 
@@ -543,7 +545,7 @@ static void test_write_mistakes(void **state)
         wt_ok(ctx, wf_gguf_write_int(w, "k", WF_GGUF_U8, 1));
         wt_ok(ctx, wf_gguf_write_tensor(w, "t", WF_I8, &eight));
     }
-    mistake(wf_gguf_write_begin(w), "key 'k' is there twice");
+    mistake(wf_gguf_write_begin(w), "key 'k' is declared twice");
     wf_gguf_write_free(w);
     wt_ok(ctx, wf_gguf_write_new(ctx, in_folder("none/e.gguf"), NULL, &w));
     wt_fails(ctx, wf_gguf_write_begin(w), WF_ERR_IO, "none/e.gguf");

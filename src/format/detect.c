@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * detect.c - tells models from what people give instead of them: each mistake has a sentence of its own.
+ * detect.c - decides whether a path is a model, by its contents. For other files and folders the
+ * error message says what the path is and what to give instead.
  */
 #include <string.h>
 
@@ -8,9 +9,9 @@
 #include "base/path.h"
 #include "format/folder.h"
 
-#define ENTRIES 10000 /* names looked at for one that was meant */
+#define ENTRIES 10000 /* names that are compared for a suggestion */
 
-/* ---- Nothing there ---- */
+/* ---- Missing paths ---- */
 
 static wf_status fail_missing(wf_ctx *ctx, wf_arena *arena, const char *path)
 {
@@ -22,17 +23,17 @@ static wf_status fail_missing(wf_ctx *ctx, wf_arena *arena, const char *path)
     if (wf_path_look(folder) != WF_PATH_FOLDER)
         return wf_fail(
             ctx, WF_ERR_IO,
-            "cannot open '%s': there is no folder '%s'; Weft does not download models, so "
-            "give a file or folder on this machine",
+            "cannot open '%s': the folder '%s' does not exist; Weft does not download models, so "
+            "give a local file or folder",
             path, folder);
     wf_status status = wf_path_list(arena, folder, ENTRIES, &names, &count);
     if (status == WF_ERR_MEMORY)
         return status;
-    if (status == WF_OK && *name) /* else there is no guess, and that is all */
+    if (status == WF_OK && *name) /* an unreadable folder only costs the suggestion */
         near = wf_text_nearest(name, names, (int)count);
     if (near)
         return wf_fail(ctx, WF_ERR_IO,
-                       "cannot open '%s': it does not exist, did you mean '%.*s%s'?", path,
+                       "cannot open '%s': it does not exist; did you mean '%.*s%s'?", path,
                        (int)(name - path), path, near);
     return wf_fail(ctx, WF_ERR_IO, "cannot open '%s': it does not exist", path);
 }
@@ -48,19 +49,19 @@ static wf_status fail_folder(wf_ctx *ctx, wf_arena *arena, const char *path)
         if (wf_path_ends(names[i], ".gguf"))
             return wf_fail(
                 ctx, WF_ERR_FORMAT,
-                "cannot read '%s': it has no config.json, but GGUF files: give one of them, "
-                "as '%.100s'",
+                "cannot read '%s': the folder has GGUF files and no config.json; give one of "
+                "the files, such as '%.100s'",
                 path, names[i]);
         if (strcmp(names[i], "adapter_config.json") == 0)
             return wf_fail(
                 ctx, WF_ERR_FORMAT,
-                "cannot read '%s': it holds an adapter: give the folder of the model that it "
-                "was made for, or one into which it was merged",
+                "cannot read '%s': it is an adapter; give its base model, or a model into which "
+                "the adapter was merged",
                 path);
     }
-    return wf_fail(
-        ctx, WF_ERR_FORMAT,
-        "cannot read '%s': a Hugging Face folder has a config.json, and this one has none", path);
+    return wf_fail(ctx, WF_ERR_FORMAT,
+                   "cannot read '%s': it is not a Hugging Face folder: config.json is missing",
+                   path);
 }
 
 static wf_status look_at_folder(wf_ctx *ctx, wf_arena *arena, const char *path, wf_format_kind *out)
@@ -76,12 +77,13 @@ static wf_status look_at_folder(wf_ctx *ctx, wf_arena *arena, const char *path, 
 
 /* ---- Files ---- */
 
-#define PICKLE                                                                                     \
-    "it is a pickle, which may run any program when it is opened; save the model as safetensors, " \
-    "with transformers' save_pretrained, and give its folder"
-#define OLD "it is a GGML file from before GGUF, convert the model anew"
+#define PICKLE                                                                                 \
+    "it is a pickle, which can run arbitrary code when opened; save the model as safetensors " \
+    "with transformers' save_pretrained, and give that folder"
+#define OLD "it is a GGML file from before GGUF; convert the model again from its source"
 
-/* What a file may be instead, by its first bytes or by its name. */
+/* Files that are not models, by their first bytes or by the end of their name. The last row matches
+ * every file. */
 static const struct {
     const char *bytes;
     size_t n;
@@ -89,17 +91,18 @@ static const struct {
     const char *why;
 } kinds[] = {
     {"version https://git-lfs", 23, NULL,
-     "it is only a pointer of Git LFS, get the file with git lfs pull"},
+     "it is a Git LFS pointer, not the file itself; get the file with git lfs pull"},
     {"lmgg", 4, NULL, OLD},
     {"tjgg", 4, NULL, OLD},
     {"fmgg", 4, NULL, OLD},
-    {"PK\3\4", 4, NULL, PICKLE}, /* torch.save: pickles in a zip */
-    {"\x80\2", 2, NULL, PICKLE}, /* and of old: nothing around them */
+    {"PK\3\4", 4, NULL, PICKLE}, /* torch.save: pickles in a zip archive */
+    {"\x80\2", 2, NULL, PICKLE}, /* a bare pickle, protocol 2 */
     {NULL, 0, ".bin", PICKLE},
     {NULL, 0, ".pt", PICKLE},
     {NULL, 0, ".pth", PICKLE},
-    {NULL, 0, ".safetensors", "it is weights alone: give the folder that has them and config.json"},
-    {NULL, 0, ".json", "it is one file of a model: give the folder that it lies in"},
+    {NULL, 0, ".safetensors",
+     "it has only weights; give the folder with this file and config.json"},
+    {NULL, 0, ".json", "it is one file of a model; give its folder"},
     {"", 0, NULL, "it is neither a GGUF file nor a Hugging Face folder"},
 };
 

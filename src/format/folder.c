@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* folder.c - reads a Hugging Face folder; see folder.h. */
+/* folder.c - reads a Hugging Face folder: configurations, chat templates and weights. See
+ * folder.h. */
 #include "format/folder.h"
 
 #include <string.h>
@@ -8,11 +9,11 @@
 #include "base/path.h"
 #include "format/safetensors.h"
 
-#define ENTRIES 100000 /* of a folder that is a model's */
+#define ENTRIES 100000 /* most entries in a model's folder */
 
 /* ---- Configurations ---- */
 
-/* *out is NULL when there is no such file. */
+/* Reads a file with one JSON object. *out is NULL if the file does not exist. */
 static wf_status read_object(wf_folder *f, const char *name, const wf_json_node **out)
 {
     const char *path = wf_path_join(&f->arena, f->path, name);
@@ -28,13 +29,13 @@ static wf_status read_object(wf_folder *f, const char *name, const wf_json_node 
     wf_status status = wf_json_parse(&f->arena, path, text, bytes, &root);
     wf_mem_free(f->ctx, text);
     if (status == WF_OK && root->kind != WF_JSON_OBJECT)
-        status = wf_fail(f->ctx, WF_ERR_FORMAT, "cannot read '%s': it is no object", path);
+        status = wf_fail(f->ctx, WF_ERR_FORMAT, "cannot read '%s': it is not a JSON object", path);
     if (status == WF_OK)
         *out = root;
     return status;
 }
 
-/* ---- The chat template ---- */
+/* ---- Chat templates ---- */
 
 static wf_status take_template(wf_folder *f, const char *file, const char *text, size_t bytes,
                                const char **out)
@@ -64,12 +65,13 @@ static wf_status read_template_file(wf_folder *f, const char *name, const char *
     if (wf_path_look(path) == WF_PATH_NONE)
         return WF_OK;
     WF_TRY(wf_file_read(f->ctx, path, WF_FOLDER_TEMPLATE, &text, &bytes));
-    const char *copy = wf_arena_copy(&f->arena, text, bytes + 1); /* with the NUL */
+    const char *copy = wf_arena_copy(&f->arena, text, bytes + 1); /* + 1: the NUL */
     wf_mem_free(f->ctx, text);
     return copy ? take_template(f, name, copy, bytes, out) : WF_ERR_MEMORY;
 }
 
-/* A string, which is the one called default, or a list of {name, template}. */
+/* Finds a template in the value of "chat_template": a string, which is the template "default", or a
+ * list of {name, template}. Leaves *out if it is missing. */
 static wf_status find_template(wf_folder *f, const char *file, const wf_json_node *object,
                                const char *name, const char **out)
 {
@@ -80,9 +82,10 @@ static wf_status find_template(wf_folder *f, const char *file, const wf_json_nod
         return strcmp(name, "default") == 0 ? take_template(f, file, t->string, t->bytes, out)
                                             : WF_OK;
     if (t->kind != WF_JSON_ARRAY)
-        return wf_fail(f->ctx, WF_ERR_FORMAT,
-                       "cannot read the chat template of '%s/%s': it is neither text nor a list",
-                       f->path, file);
+        return wf_fail(
+            f->ctx, WF_ERR_FORMAT,
+            "cannot read the chat template of '%s/%s': it is neither a string nor a list", f->path,
+            file);
     for (size_t i = 0; i < t->count; i++) {
         const wf_json_node *text = wf_json_get(&t->child[i], "template");
         if (wf_json_is(wf_json_get(&t->child[i], "name"), name) && text &&
@@ -142,18 +145,17 @@ static wf_status fail_weights(const wf_folder *f, const char *const *names, size
         if (strncmp(names[i], "pytorch_model", 13) == 0 && wf_path_ends(names[i], ".bin"))
             return wf_fail(
                 f->ctx, WF_ERR_FORMAT,
-                "cannot read '%s': its weights are a pickle, '%.100s', which may run any "
-                "program when it is opened; save them as safetensors, with transformers' "
+                "cannot read '%s': its weights '%.100s' are a pickle, which can run arbitrary "
+                "code when opened; save them as safetensors with transformers' "
                 "save_pretrained",
                 f->path, names[i]);
-    return wf_fail(
-        f->ctx, WF_ERR_FORMAT,
-        "cannot read '%s': it has no weights, a file model.safetensors or several with a "
-        "model.safetensors.index.json",
-        f->path);
+    return wf_fail(f->ctx, WF_ERR_FORMAT,
+                   "cannot read '%s': it has no weights; expected model.safetensors, or "
+                   "model.safetensors.index.json and its files",
+                   f->path);
 }
 
-/* What lies under neither of the usual names: the only *.safetensors. */
+/* Finds weights with an unusual name: the only *.safetensors in the folder. */
 static wf_status find_weights(wf_folder *f, const char **path)
 {
     const char *const *names, *only = NULL;
@@ -165,8 +167,8 @@ static wf_status find_weights(wf_folder *f, const char **path)
         if (only)
             return wf_fail(
                 f->ctx, WF_ERR_FORMAT,
-                "cannot read '%s': it has several files of weights, '%.100s' and '%.100s', and "
-                "no model.safetensors.index.json that says what is in which",
+                "cannot read '%s': it has several weight files, '%.100s' and '%.100s', but no "
+                "model.safetensors.index.json",
                 f->path, only, names[i]);
         only = names[i];
     }
@@ -193,7 +195,7 @@ static wf_status read_weights(wf_folder *f)
     return wf_store_seal(&f->store);
 }
 
-/* ---- All of it ---- */
+/* ---- The folder ---- */
 
 static wf_status read_folder(wf_folder *f, const char *path)
 {
@@ -203,8 +205,8 @@ static wf_status read_folder(wf_folder *f, const char *path)
     WF_TRY(read_object(f, "config.json", &f->config));
     if (!f->config) {
         wf_format_kind kind;
-        WF_TRY(wf_format_detect(f->ctx, path, &kind)); /* knows what to say about a folder */
-        return wf_fail(f->ctx, WF_ERR_FORMAT, "cannot read '%s': it is no Hugging Face folder",
+        WF_TRY(wf_format_detect(f->ctx, path, &kind)); /* has a better message */
+        return wf_fail(f->ctx, WF_ERR_FORMAT, "cannot read '%s': it is not a Hugging Face folder",
                        path);
     }
     WF_TRY(read_object(f, "generation_config.json", &f->generation));

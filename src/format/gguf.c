@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf.c - opening GGUF files: one, or all parts of a split one. */
+/* gguf.c - opens GGUF files: a single file, or all parts of a split one. gguf_read.c parses
+ * them. */
 #include "format/gguf.h"
 
 #include <inttypes.h>
@@ -10,7 +11,7 @@
 #include "format/gguf_priv.h"
 #include "format/names.h"
 
-/* What a part says of the whole. */
+/* The split.* keys of a part. A file that is not split has {-1, 1, -1}. */
 typedef struct {
     int64_t no, count, tensors;
 } split;
@@ -34,7 +35,7 @@ void wf_gguf_close(wf_gguf *f)
     wf_mem_free(ctx, f);
 }
 
-/* Reads a file that is mapped. The pairs that f had are dropped for those of this file. */
+/* Reads a mapped file: adds its tensors, and replaces the pairs of f with its own. */
 static wf_status read_file(wf_gguf *f, int file, split *out)
 {
     wf_gguf_part part;
@@ -54,7 +55,7 @@ static wf_status read_file(wf_gguf *f, int file, split *out)
     if (out->count <= 1 || (out->no >= 0 && out->tensors >= 0))
         return WF_OK;
     return wf_fail(f->store.ctx, WF_ERR_FORMAT,
-                   "cannot read '%s': it is a part of a split file, and has no key '%s'",
+                   "cannot read '%s': it is part of a split file, but key '%s' is missing",
                    wf_store_base_name(f->store.file[file].path),
                    out->no < 0 ? "split.no" : "split.tensors.count");
 }
@@ -67,7 +68,7 @@ void wf_gguf_part_suffix(char out[WF_GGUF_SUFFIX_BYTES + 1], int64_t no, int64_t
              (unsigned)(uint16_t)count);
 }
 
-/* Part `no` beside the one at path, whose name ends as that of a part does. NULL: out of memory. */
+/* Returns the path of part `no`, given the path of any part. NULL: out of memory. */
 static char *part_path(wf_gguf *f, const char *path, int64_t no, int64_t count)
 {
     char suffix[WF_GGUF_SUFFIX_BYTES + 1];
@@ -87,12 +88,12 @@ static wf_status check_name(wf_ctx *ctx, const char *path, const split *s)
         strcmp(path + len - WF_GGUF_SUFFIX_BYTES, suffix) == 0)
         return WF_OK;
     return wf_fail(ctx, WF_ERR_FORMAT,
-                   "cannot read '%s': by its keys it is part %" PRId64 " of %" PRId64
-                   ", and its name does not end in '%s'",
+                   "cannot read '%s': its keys say part %" PRId64 " of %" PRId64
+                   ", but its name does not end in '%s'",
                    wf_store_base_name(path), s->no + 1, s->count, suffix);
 }
 
-/* Whether a part is what the first one that was looked at says. */
+/* Checks that a part's keys match its name and the part that was opened first. */
 static wf_status check_part(wf_ctx *ctx, const char *path, const split *got, const split *wanted)
 {
     static const char *const names[] = {"split.no", "split.count", "split.tensors.count"};
@@ -101,8 +102,8 @@ static wf_status check_part(wf_ctx *ctx, const char *path, const split *got, con
     for (int i = 0; i < 3; i++)
         if (g[i] != w[i])
             return wf_fail(ctx, WF_ERR_FORMAT,
-                           "cannot read '%s': key '%s' is %" PRId64 ", and by its name and the "
-                           "other parts it would be %" PRId64,
+                           "cannot read '%s': key '%s' is %" PRId64 "; its name and the other "
+                           "parts require %" PRId64,
                            wf_store_base_name(path), names[i], g[i], w[i]);
     return WF_OK;
 }
@@ -116,7 +117,7 @@ static wf_status map_part(wf_gguf *f, const char *path, const split *s, int *fil
     return status;
 }
 
-/* Part `no` of the file that path is a part of. */
+/* Opens part wanted->no. `path` is the path of any part. */
 static wf_status open_part(wf_gguf *f, const char *path, const split *wanted)
 {
     split got;
@@ -129,7 +130,7 @@ static wf_status open_part(wf_gguf *f, const char *path, const split *wanted)
     return check_part(f->store.ctx, part, &got, wanted);
 }
 
-/* Moves the pairs from one to the other, whose own are dropped. */
+/* Moves the pairs of `from` to `to`, and frees those that `to` had. */
 static void move_pairs(wf_gguf *to, wf_gguf *from)
 {
     drop_pairs(to);
@@ -146,7 +147,7 @@ static void move_pairs(wf_gguf *to, wf_gguf *from)
 static wf_status open_parts(wf_gguf *f, const char *path, const split *whole)
 {
     wf_gguf first = {.store.ctx =
-                         f->store.ctx}; /* for the pairs of part 0, while others are read */
+                         f->store.ctx}; /* keeps the pairs of part 0 while other parts are read */
     split wanted = *whole;
     wf_status status = WF_OK;
     for (wanted.no = 0; status == WF_OK && wanted.no < wanted.count; wanted.no++) {
@@ -157,8 +158,8 @@ static wf_status open_parts(wf_gguf *f, const char *path, const split *whole)
     move_pairs(f, &first);
     if (status == WF_OK && f->store.count != whole->tensors)
         status = wf_fail(f->store.ctx, WF_ERR_FORMAT,
-                         "cannot read '%s': its parts have %d tensors, and key "
-                         "'split.tensors.count' says %" PRId64,
+                         "cannot read '%s': its parts have %d tensors, but key "
+                         "'split.tensors.count' is %" PRId64,
                          wf_store_base_name(path), f->store.count, whole->tensors);
     return status;
 }
@@ -175,7 +176,7 @@ static wf_status open_path(wf_gguf *f, const char *path)
     if (s.count > 1) {
         WF_TRY(check_name(ctx, path, &s));
         drop_pairs(f);
-        wf_store_free(&f->store); /* begins anew: the tensors are to be in the order of the parts */
+        wf_store_free(&f->store); /* restart: tensors must be in the order of the parts */
         WF_TRY(open_parts(f, path, &s));
     }
     return wf_store_seal(&f->store);
@@ -205,7 +206,7 @@ static wf_status begin(wf_ctx *ctx, wf_gguf **out)
 
 static wf_status finish(wf_status status, wf_gguf **out)
 {
-    if (wf_store_check(&(*out)->store) != WF_OK) /* then what it says is not the file's */
+    if (wf_store_check(&(*out)->store) != WF_OK) /* truncated meanwhile: what was read is invalid */
         status = WF_ERR_IO;
     if (status != WF_OK) {
         wf_gguf_close(*out);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gguf_read.c - the bytes of one GGUF file.
+ * gguf_read.c - parses one GGUF file. All integers are little-endian.
  *
  *     magic, version u32    n_tensors, n_pairs u64
  *     n_pairs   times: key string, kind u32, value
  *     n_tensors times: name string, n_dims u32, dims u64 (innermost first), type u32, offset u64
- *     padding to the alignment; the data, at the offsets from here
+ *     padding to the alignment; then the data: offsets count from here
  *
- * A string is its length, u64, and its bytes; an array is the kind of its elements, u32, their count,
- * u64, and the elements.
+ * A string is its length (u64) and its bytes. An array is the kind of its elements (u32), their
+ * count (u64) and the elements.
  */
 #include <inttypes.h>
 #include <limits.h>
@@ -20,21 +20,21 @@
 #include "format/gguf_priv.h"
 #include "format/names.h"
 
-#define PAIR_MIN_BYTES 13   /* an empty key and one byte */
+#define PAIR_MIN_BYTES 13   /* an empty key and a value of one byte */
 #define TENSOR_MIN_BYTES 24 /* an empty name and no dimensions */
 
 typedef struct {
     wf_ctx *ctx;
-    const char *file; /* its base name */
+    const char *file; /* base name, for messages */
     const uint8_t *data;
     size_t size, at;
-    const char *item; /* "key" or "tensor", or NULL: the header */
+    const char *item; /* what is being read, for messages: "key" or "tensor"; NULL: the header */
     wf_gguf_text name;
 } cursor;
 
 static wf_status fail(const cursor *c, wf_status status, const char *fmt, ...) WF_PRINTF(3, 4);
 
-/* "cannot read 'FILE': tensor 'NAME' ..." */
+/* Fails with "cannot read 'FILE': tensor 'NAME' ...". */
 static wf_status fail(const cursor *c, wf_status status, const char *fmt, ...)
 {
     char text[WF_MESSAGE_BYTES], shown[WF_TEXT_SHOWN];
@@ -51,8 +51,8 @@ static wf_status fail(const cursor *c, wf_status status, const char *fmt, ...)
 
 static wf_status fail_end(const cursor *c, const char *what)
 {
-    return fail(c, WF_ERR_FORMAT, "%s %s, where the file ends; is it whole?",
-                c->item ? "needs more bytes for" : "it needs more bytes for", what);
+    return fail(c, WF_ERR_FORMAT, "%s %s: the file is truncated",
+                c->item ? "ends in" : "it ends in", what);
 }
 
 /* ---- Numbers and strings ---- */
@@ -72,21 +72,21 @@ static wf_status take_text(cursor *c, wf_gguf_text *out, const char *what)
     WF_TRY(take(c, &len, sizeof len, what));
     if (len > c->size - c->at)
         return fail(c, WF_ERR_FORMAT,
-                    "%s %s of %" PRIu64 " bytes, and the file has only %zu more; is it whole?",
+                    "%s %s of %" PRIu64 " bytes, but only %zu bytes follow: the file is truncated",
                     c->item ? "has" : "it has", what, len, c->size - c->at);
     *out = (wf_gguf_text){(const char *)c->data + c->at, (size_t)len};
     c->at += (size_t)len;
     return WF_OK;
 }
 
-/* A key or the name of a tensor: from here on messages begin with it. */
+/* Reads a key or the name of a tensor. Later messages name it. */
 static wf_status take_name(cursor *c, const char *item, const char *what, size_t most)
 {
     c->item = NULL;
     WF_TRY(take_text(c, &c->name, what));
     c->item = item;
     if (c->name.len > most)
-        return fail(c, WF_ERR_FORMAT, "has a name of %zu bytes, and the most is %zu", c->name.len,
+        return fail(c, WF_ERR_FORMAT, "has a name of %zu bytes; the maximum is %zu", c->name.len,
                     most);
     if (memchr(c->name.bytes, '\0', c->name.len))
         return fail(c, WF_ERR_FORMAT, "has a NUL in its name");
@@ -106,7 +106,7 @@ static wf_status take_kind(cursor *c, wf_gguf_kind *out)
     return WF_OK;
 }
 
-/* Walks over the strings first: what is then allocated is in proportion to what is there. */
+/* Walks over the strings before allocating, so that memory is proportional to the file's bytes. */
 static wf_status take_texts(cursor *c, wf_arena *arena, wf_gguf_pair *p)
 {
     wf_gguf_text text;
@@ -130,14 +130,13 @@ static wf_status take_numbers(cursor *c, wf_gguf_pair *p, wf_gguf_kind kind)
     if (p->count > (c->size - c->at) / width)
         return p->kind == WF_GGUF_ARRAY
                    ? fail(c, WF_ERR_FORMAT,
-                          "is an array of %" PRIu64 " numbers, and the file has only %zu more "
-                          "bytes; is it whole?",
+                          "is an array of %" PRIu64 " values, but only %zu bytes follow: the "
+                          "file is truncated",
                           p->count, c->size - c->at)
                    : fail_end(c, "its value");
     for (uint64_t i = 0; kind == WF_GGUF_BOOL && i < p->count; i++)
         if (p->data[i] > 1)
-            return fail(c, WF_ERR_FORMAT, "has a truth value of %d, which is neither 0 nor 1",
-                        p->data[i]);
+            return fail(c, WF_ERR_FORMAT, "has the bool %d, which is neither 0 nor 1", p->data[i]);
     c->at += (size_t)p->count * width;
     return WF_OK;
 }
@@ -169,8 +168,8 @@ static wf_status take_pair(cursor *c, wf_arena *arena, wf_gguf_pair *p)
 static wf_status take_pairs(cursor *c, wf_arena *arena, uint64_t count, wf_gguf_part *out)
 {
     if (count > INT_MAX || count > (c->size - c->at) / PAIR_MIN_BYTES)
-        return fail(c, WF_ERR_FORMAT,
-                    "it has %" PRIu64 " keys by its header, too many for its size", count);
+        return fail(c, WF_ERR_FORMAT, "its header declares %" PRIu64 " keys, too many for its size",
+                    count);
     for (int room = 0; (uint64_t)out->pairs < count; out->pairs++) {
         void *grown = wf_mem_room(c->ctx, out->pair, out->pairs, &room, sizeof *out->pair);
         if (!grown)
@@ -183,7 +182,7 @@ static wf_status take_pairs(cursor *c, wf_arena *arena, uint64_t count, wf_gguf_
     c->item = "key";
     if (twice) {
         c->name = (wf_gguf_text){twice, strlen(twice)};
-        return fail(c, WF_ERR_FORMAT, "is there twice");
+        return fail(c, WF_ERR_FORMAT, "occurs twice");
     }
     return WF_OK;
 }
@@ -198,12 +197,12 @@ static wf_status find_alignment(cursor *c, const wf_gguf_part *part, size_t *out
     c->item = "key";
     c->name = (wf_gguf_text){key, sizeof key - 1};
     if (p->kind != WF_GGUF_U32)
-        return fail(c, WF_ERR_FORMAT, "is of kind %s and must be u32", wf_gguf_kinds[p->kind].name);
+        return fail(c, WF_ERR_FORMAT, "has kind %s; it must be u32", wf_gguf_kinds[p->kind].name);
     uint32_t value;
     memcpy(&value, p->data, sizeof value);
     if (value < WF_GGUF_MIN_ALIGNMENT || value > WF_GGUF_MAX_ALIGNMENT ||
         (value & (value - 1)) != 0)
-        return fail(c, WF_ERR_FORMAT, "is %" PRIu32 " and must be a power of two from %d to %d",
+        return fail(c, WF_ERR_FORMAT, "is %" PRIu32 "; it must be a power of two from %d to %d",
                     value, WF_GGUF_MIN_ALIGNMENT, WF_GGUF_MAX_ALIGNMENT);
     *out = value;
     return WF_OK;
@@ -211,21 +210,20 @@ static wf_status find_alignment(cursor *c, const wf_gguf_part *part, size_t *out
 
 /* ---- Tensors ---- */
 
-/* The file's dimensions are innermost first. */
+/* Dimensions are innermost first in the file, outermost first in *shape. */
 static wf_status take_shape(cursor *c, wf_dims *shape)
 {
     uint32_t rank = 0;
     WF_TRY(take(c, &rank, sizeof rank, "the number of its dimensions"));
     if (rank > WF_GGUF_MAX_RANK)
-        return fail(c, WF_ERR_FORMAT, "has %" PRIu32 " dimensions, and the most is %d", rank,
+        return fail(c, WF_ERR_FORMAT, "has %" PRIu32 " dimensions; the maximum is %d", rank,
                     WF_GGUF_MAX_RANK);
     *shape = (wf_dims){.n = rank};
     for (uint32_t i = 0; i < rank; i++) {
         int64_t *dim = &shape->d[rank - 1 - i];
         WF_TRY(take(c, dim, sizeof *dim, "its dimensions"));
         if (*dim <= 0)
-            return fail(c, WF_ERR_FORMAT, "has a dimension of %" PRId64 ", and the least is 1",
-                        *dim);
+            return fail(c, WF_ERR_FORMAT, "has a dimension of %" PRId64 "; the minimum is 1", *dim);
     }
     return WF_OK;
 }
@@ -237,36 +235,36 @@ static wf_status take_type(cursor *c, wf_stored *t)
     WF_TRY(take(c, &id, sizeof id, "its type"));
     const wf_gguf_type_info *info = wf_gguf_type_by_id(id);
     if (!info)
-        return fail(c, WF_ERR_UNSUPPORTED, "is of type number %" PRIu32 "; Weft knows %s", id,
+        return fail(c, WF_ERR_UNSUPPORTED, "has unknown type %" PRIu32 "; Weft supports %s", id,
                     wf_gguf_type_list(list));
     if (info->type == WF_TYPE_NONE)
-        return fail(c, WF_ERR_UNSUPPORTED, "is of type %s; Weft knows %s", info->name,
+        return fail(c, WF_ERR_UNSUPPORTED, "has type %s; Weft supports %s", info->name,
                     wf_gguf_type_list(list));
     t->type = info->type;
     t->type_name = info->name;
     return WF_OK;
 }
 
-/* Bytes of a tensor, which its type and shape say. */
+/* Sets the tensor's bytes from type and shape. */
 static wf_status count_bytes(cursor *c, wf_stored *t)
 {
     int64_t count = 1;
     for (int i = 0; i < t->shape.n; i++)
         if (!wf_mul_i64(count, t->shape.d[i], &count))
-            return fail(c, WF_ERR_FORMAT, "has more elements than can be counted");
+            return fail(c, WF_ERR_FORMAT, "has too many elements for 64 bits");
     const wf_type_info *info = wf_type_get(t->type);
     int64_t row = wf_dims_last(&t->shape);
     if (row % info->block != 0)
         return fail(c, WF_ERR_FORMAT,
-                    "is of type %s and has rows of %" PRId64 ", which is no multiple of %d",
+                    "has type %s and rows of %" PRId64 ", which is not a multiple of %d",
                     t->type_name, row, info->block);
     t->bytes = wf_type_bytes(t->type, count);
     if (t->bytes == 0)
-        return fail(c, WF_ERR_FORMAT, "has more bytes than can be counted");
+        return fail(c, WF_ERR_FORMAT, "has too many bytes for 64 bits");
     return WF_OK;
 }
 
-/* All but the file; the offset is from where the data begins. */
+/* Reads all fields except the file. The offset counts from the start of the data. */
 static wf_status take_tensor(cursor *c, size_t alignment, wf_stored *t)
 {
     *t = (wf_stored){0};
@@ -275,7 +273,7 @@ static wf_status take_tensor(cursor *c, size_t alignment, wf_stored *t)
     WF_TRY(take_type(c, t));
     WF_TRY(take(c, &t->offset, sizeof t->offset, "its offset"));
     if (t->offset % alignment != 0)
-        return fail(c, WF_ERR_FORMAT, "has the offset %" PRIu64 ", which is no multiple of %zu",
+        return fail(c, WF_ERR_FORMAT, "has offset %" PRIu64 ", which is not a multiple of %zu",
                     t->offset, alignment);
     return count_bytes(c, t);
 }
@@ -285,7 +283,7 @@ static wf_status add_tensor(cursor *c, wf_store *store, int file, size_t data, w
     char name[WF_GGUF_MAX_NAME + 1];
     size_t offset;
     if (!wf_add_size(data, t->offset, &offset))
-        return fail(c, WF_ERR_FORMAT, "has the offset %" PRIu64 ", behind the end of the file",
+        return fail(c, WF_ERR_FORMAT, "has offset %" PRIu64 ", past the end of the file",
                     t->offset);
     memcpy(name, c->name.bytes, c->name.len);
     name[c->name.len] = '\0';
@@ -301,7 +299,7 @@ static int by_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Of the tensors from `first` on, which are all of one file. */
+/* Checks the tensors from `first` on, all of one file. */
 static wf_status check_overlap(cursor *c, const wf_store *store, int first)
 {
     size_t count = (size_t)(store->count - first);
@@ -316,14 +314,14 @@ static wf_status check_overlap(cursor *c, const wf_store *store, int first)
         if (order[i]->offset - order[i - 1]->offset < order[i - 1]->bytes) {
             char shown[WF_TEXT_SHOWN];
             c->name = (wf_gguf_text){order[i]->name, strlen(order[i]->name)};
-            status = fail(c, WF_ERR_FORMAT, "begins inside tensor '%s'",
+            status = fail(c, WF_ERR_FORMAT, "overlaps tensor '%s'",
                           wf_text_show(shown, order[i - 1]->name, strlen(order[i - 1]->name)));
         }
     wf_mem_free(c->ctx, order);
     return status;
 }
 
-/* Twice over the list: where the data begins is known at its end. */
+/* Reads the list twice: the start of the data is known only at the end of the list. */
 static wf_status take_tensors(cursor *c, wf_store *store, int file, uint64_t count,
                               size_t alignment)
 {
@@ -333,11 +331,11 @@ static wf_status take_tensors(cursor *c, wf_store *store, int file, uint64_t cou
     c->item = NULL;
     if (count > INT_MAX || count > (c->size - c->at) / TENSOR_MIN_BYTES)
         return fail(c, WF_ERR_FORMAT,
-                    "it has %" PRIu64 " tensors by its header, too many for its size", count);
+                    "its header declares %" PRIu64 " tensors, too many for its size", count);
     for (uint64_t i = 0; i < count; i++)
         WF_TRY(take_tensor(c, alignment, &t));
     if (!wf_align_size(c->at, alignment, &data))
-        return fail(c, WF_ERR_FORMAT, "it is larger than can be counted");
+        return fail(c, WF_ERR_FORMAT, "its size exceeds the address space");
     c->at = begin;
     for (uint64_t i = 0; i < count; i++) {
         WF_TRY(take_tensor(c, alignment, &t));
@@ -353,14 +351,14 @@ static wf_status take_version(cursor *c, uint32_t *version)
     uint32_t magic = 0;
     WF_TRY(take(c, &magic, sizeof magic, "its first four bytes"));
     if (magic != WF_GGUF_MAGIC)
-        return fail(c, WF_ERR_FORMAT, "it is no GGUF file: it does not begin with GGUF");
+        return fail(c, WF_ERR_FORMAT, "it is not a GGUF file: it does not begin with GGUF");
     WF_TRY(take(c, version, sizeof *version, "its version"));
     if (*version == 2 || *version == 3)
         return WF_OK;
     if (*version != 0 && (*version & 0xffff) == 0)
         return fail(c, WF_ERR_FORMAT,
-                    "it is a big-endian GGUF file, and Weft reads little-endian ones");
-    return fail(c, WF_ERR_FORMAT, "it is GGUF of version %" PRIu32 ", and Weft reads 2 and 3",
+                    "it is a big-endian GGUF file; Weft reads only little-endian files");
+    return fail(c, WF_ERR_FORMAT, "it has GGUF version %" PRIu32 "; Weft reads versions 2 and 3",
                 *version);
 }
 

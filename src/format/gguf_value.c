@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf_value.c - values of keys, as the caller wants them. */
+/* gguf_value.c - values of GGUF keys, converted to the caller's types. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -27,10 +27,10 @@ static wf_status fail_kind(const wf_gguf *f, const wf_gguf_pair *p, const char *
 {
     char shown[WF_TEXT_SHOWN];
     bool array = p->kind == WF_GGUF_ARRAY;
-    return wf_fail(f->store.ctx, WF_ERR_FORMAT,
-                   "cannot read '%s': key '%s' is %s%s%s, and %s is wanted", file_of(f),
-                   wf_text_show(shown, p->key, strlen(p->key)), array ? "an array of kind " : "",
-                   array ? "" : "of kind ", wf_gguf_kinds[p->element].name, wanted);
+    return wf_fail(f->store.ctx, WF_ERR_FORMAT, "cannot read '%s': key '%s' is %s%s%s; expected %s",
+                   file_of(f), wf_text_show(shown, p->key, strlen(p->key)),
+                   array ? "an array of kind " : "", array ? "" : "of kind ",
+                   wf_gguf_kinds[p->element].name, wanted);
 }
 
 wf_status wf_gguf_get_int(const wf_gguf *f, const char *key, int64_t low, int64_t high,
@@ -47,14 +47,14 @@ wf_status wf_gguf_get_int(const wf_gguf *f, const char *key, int64_t low, int64_
                        "cannot read '%s': key '%s' is larger than %" PRId64, file_of(f), key, high);
     if (value < low || value > high)
         return wf_fail(f->store.ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': key '%s' is %" PRId64 ", which is not in %" PRId64
+                       "cannot read '%s': key '%s' is %" PRId64 "; expected %" PRId64
                        " to %" PRId64,
                        file_of(f), key, value, low, high);
     *out = value;
     return WF_OK;
 }
 
-/* An integer that does not fit 64 bits with a sign is one of the unsigned ones that do without. */
+/* An integer that exceeds int64 is a u64. */
 static double load_number(wf_gguf_kind kind, const uint8_t *at)
 {
     int64_t whole;
@@ -81,7 +81,7 @@ wf_status wf_gguf_get_bool(const wf_gguf *f, const char *key, bool *out)
 {
     const wf_gguf_pair *p = wf_gguf_find(f, key);
     if (p && p->kind != WF_GGUF_BOOL)
-        return fail_kind(f, p, "a truth value");
+        return fail_kind(f, p, "a bool");
     if (p)
         *out = p->data[0] != 0;
     return WF_OK;
@@ -113,12 +113,12 @@ wf_status wf_gguf_get_texts(const wf_gguf *f, const char *key, const wf_gguf_tex
     return WF_OK;
 }
 
-/* Memory of the file's for one thing of `size` bytes for each element. */
+/* Allocates `size` bytes per element of p in the file's arena. */
 static void *make_copy(wf_gguf *f, const wf_gguf_pair *p, size_t size)
 {
     size_t bytes;
     if (!wf_mul_size((size_t)p->count, size, &bytes))
-        bytes = SIZE_MAX; /* refused, with a message, by the arena */
+        bytes = SIZE_MAX; /* the arena refuses it with a message */
     return wf_arena_alloc(&f->store.arena, bytes);
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * gguf_write.c - writing GGUF files, version 3. gguf_read.c has the layout.
+ * gguf_write.c - writes GGUF files, version 3. gguf_read.c describes the layout.
  *
- * The same calls give the same bytes. Pairs are encoded as they come; the rest of a header is made when
- * its part begins. Parts after the first have no pairs but those of the split.
+ * The same calls write the same bytes. Pairs are encoded when declared; the rest of a header is
+ * encoded when its part begins. Parts after the first have only the split.* pairs and the
+ * alignment.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -16,38 +17,38 @@
 #include "format/names.h"
 
 #define MAX_PARTS UINT16_MAX
-#define MAX_WRITTEN_NAME 63 /* bytes; ggml refuses longer ones */
+#define MAX_WRITTEN_NAME 63 /* bytes; ggml refuses longer names */
 
 typedef struct {
-    const char *name; /* first: names.h */
+    const char *name; /* must be first: names.h */
     const wf_gguf_type_info *type;
     wf_dims shape;
     size_t bytes;
     int part;
-    size_t offset; /* in the data of its part */
+    size_t offset; /* from the start of its part's data */
 } item;
 
 typedef struct {
-    const char *key; /* first: names.h */
+    const char *key; /* must be first: names.h */
 } key_of_pair;
 
 struct wf_gguf_writer {
     wf_ctx *ctx;
-    wf_arena arena; /* of names */
+    wf_arena arena; /* owns names and paths */
     char *path;
     size_t alignment;
     uint64_t split_bytes;
 
-    wf_writer pairs; /* encoded */
+    wf_writer pairs; /* encoded pairs */
     key_of_pair *key;
     int keys, key_room;
     item *tensor;
     int count, room;
 
-    wf_sink **sink; /* of each part that was begun; NULL before wf_gguf_write_begin */
+    wf_sink **sink; /* [parts], NULL for parts not begun; sink is NULL before wf_gguf_write_begin */
     int parts, part;
-    int at;      /* the tensor whose bytes come next */
-    size_t done; /* of them */
+    int at;      /* tensor being written */
+    size_t done; /* bytes of it already written */
 };
 
 static wf_status fail(const wf_gguf_writer *w, const char *fmt, ...) WF_PRINTF(2, 3);
@@ -75,7 +76,7 @@ wf_status wf_gguf_write_new(wf_ctx *ctx, const char *path, const wf_gguf_write_o
         (alignment & (alignment - 1)) != 0)
         return wf_fail(
             ctx, WF_ERR_USAGE,
-            "cannot write '%s': an alignment of %" PRIu32 " is no power of two from %d to %d",
+            "cannot write '%s': alignment %" PRIu32 " is not a power of two from %d to %d",
             wf_store_base_name(path), alignment, WF_GGUF_MIN_ALIGNMENT, WF_GGUF_MAX_ALIGNMENT);
     wf_gguf_writer *w = wf_mem_new(ctx, sizeof *w);
     if (!w)
@@ -126,7 +127,7 @@ static void put_text(wf_writer *to, const char *bytes, size_t len)
     wf_writer_bytes(to, bytes, len);
 }
 
-/* The value of any kind of integer is the first bytes of it as 64 bits. */
+/* An integer of any kind is the first bytes of its 64-bit value (little-endian). */
 static void put_int(wf_writer *to, const char *key, wf_gguf_kind kind, int64_t value)
 {
     put_text(to, key, strlen(key));
@@ -147,11 +148,11 @@ static wf_status begin_pair(wf_gguf_writer *w, const char *key, wf_gguf_kind kin
     size_t len = strlen(key);
     wf_text_show(shown, key, len);
     if (w->sink)
-        return fail(w, "key '%s' comes after the header was ended", shown);
+        return fail(w, "key '%s' is declared after wf_gguf_write_begin", shown);
     if (is_own(key))
-        return fail(w, "key '%s' is the writer's own", shown);
+        return fail(w, "key '%s' is reserved for the writer", shown);
     if (len > WF_GGUF_MAX_KEY)
-        return fail(w, "key '%s' has %zu bytes, and the most is %d", shown, len, WF_GGUF_MAX_KEY);
+        return fail(w, "key '%s' has %zu bytes; the maximum is %d", shown, len, WF_GGUF_MAX_KEY);
     void *grown = wf_mem_room(w->ctx, w->key, w->keys, &w->key_room, sizeof *w->key);
     if (!grown)
         return WF_ERR_MEMORY;
@@ -171,9 +172,9 @@ wf_status wf_gguf_write_int(wf_gguf_writer *w, const char *key, wf_gguf_kind kin
     const wf_gguf_kind_info *info = kind < WF_GGUF_KINDS ? &wf_gguf_kinds[kind] : NULL;
     int64_t back = 0;
     bool is_int = info && (info->sort == WF_GGUF_SIGNED || info->sort == WF_GGUF_UNSIGNED);
-    /* It fits when it reads back as it was. */
+    /* The value fits the kind if it reads back unchanged. */
     if (!is_int || !wf_gguf_load_int(kind, (const uint8_t *)&value, &back) || back != value)
-        return fail(w, "key '%s' cannot be %" PRId64 " of kind %s",
+        return fail(w, "key '%s': %" PRId64 " does not fit kind %s",
                     wf_text_show(shown, key, strlen(key)), value, info ? info->name : "unknown");
     WF_TRY(begin_pair(w, key, kind));
     wf_writer_bytes(&w->pairs, &value, info->bytes);
@@ -220,7 +221,7 @@ wf_status wf_gguf_write_array(wf_gguf_writer *w, const char *key, wf_gguf_kind e
     size_t bytes;
     if (element >= WF_GGUF_KINDS || wf_gguf_kinds[element].bytes == 0 ||
         !wf_mul_size(count, wf_gguf_kinds[element].bytes, &bytes))
-        return fail(w, "key '%s' cannot be an array of %zu of kind %d",
+        return fail(w, "key '%s': an array of %zu values of kind %d is not supported",
                     wf_text_show(shown, key, strlen(key)), count, (int)element);
     WF_TRY(begin_pair(w, key, WF_GGUF_ARRAY));
     put_u32(&w->pairs, element);
@@ -254,22 +255,22 @@ static wf_status check_tensor(const wf_gguf_writer *w, const char *name, wf_type
     int64_t count = 1;
     wf_text_show(shown, name, strlen(name));
     if (w->sink)
-        return fail(w, "tensor '%s' comes after the header was ended", shown);
+        return fail(w, "tensor '%s' is declared after wf_gguf_write_begin", shown);
     if (strlen(name) > MAX_WRITTEN_NAME)
-        return fail(w, "tensor '%s' has a name of %zu bytes, and the most is %d", shown,
+        return fail(w, "tensor '%s' has a name of %zu bytes; the maximum is %d", shown,
                     strlen(name), MAX_WRITTEN_NAME);
     if (!wf_gguf_type_of(type))
-        return fail(w, "tensor '%s' is of type %s, which GGUF does not have", shown, info->name);
+        return fail(w, "tensor '%s' has type %s, which GGUF does not have", shown, info->name);
     if (shape->n < 0 || shape->n > WF_GGUF_MAX_RANK)
-        return fail(w, "tensor '%s' has %" PRId64 " dimensions, and the most is %d", shown,
-                    shape->n, WF_GGUF_MAX_RANK);
+        return fail(w, "tensor '%s' has %" PRId64 " dimensions; the maximum is %d", shown, shape->n,
+                    WF_GGUF_MAX_RANK);
     for (int i = 0; i < shape->n; i++)
         if (shape->d[i] < 1 || !wf_mul_i64(count, shape->d[i], &count))
             return fail(w, "tensor '%s' has dimensions that are out of range", shown);
     if (wf_dims_last(shape) % info->block != 0)
-        return fail(w,
-                    "tensor '%s' has rows of %" PRId64 ", which is no multiple of %d as %s needs",
-                    shown, wf_dims_last(shape), info->block, info->name);
+        return fail(
+            w, "tensor '%s' has rows of %" PRId64 ", which is not a multiple of %d; %s requires it",
+            shown, wf_dims_last(shape), info->block, info->name);
     *bytes = wf_type_bytes(type, count);
     if (*bytes == 0)
         return fail(w, "tensor '%s' has dimensions that are out of range", shown);
@@ -303,12 +304,12 @@ static wf_status check_twice(wf_gguf_writer *w, const char *what, const void *it
     WF_TRY(wf_names_sort(w->ctx, items, (size_t)count, size, &sorted));
     const char *twice = wf_names_twice(sorted, (size_t)count);
     wf_mem_free(w->ctx, sorted);
-    return twice
-               ? fail(w, "%s '%s' is there twice", what, wf_text_show(shown, twice, strlen(twice)))
-               : WF_OK;
+    return twice ? fail(w, "%s '%s' is declared twice", what,
+                        wf_text_show(shown, twice, strlen(twice)))
+                 : WF_OK;
 }
 
-/* Which part each tensor is in, and where; counts the parts. */
+/* Assigns each tensor a part and an offset, and counts the parts. */
 static wf_status lay_out(wf_gguf_writer *w)
 {
     size_t end = 0;
@@ -319,7 +320,7 @@ static wf_status lay_out(wf_gguf_writer *w)
         bool fits = wf_add_size(end, t->bytes, &next) && next <= SIZE_MAX - w->alignment;
         if (end > 0 && (!fits || (w->split_bytes && next > w->split_bytes))) {
             if (w->parts == MAX_PARTS)
-                return fail(w, "it would have more than %d parts", MAX_PARTS);
+                return fail(w, "it needs more than %d parts", MAX_PARTS);
             w->parts++;
             end = 0;
             next = t->bytes;
@@ -349,7 +350,7 @@ static size_t padding(const wf_gguf_writer *w, size_t bytes)
     return -bytes & (w->alignment - 1);
 }
 
-/* Everything before the data. The caller frees to->text, also after a failure. */
+/* Encodes everything before the data. The caller frees to->text, also after a failure. */
 static wf_status put_header(const wf_gguf_writer *w, wf_writer *to)
 {
     bool first = w->part == 0, split = w->parts > 1, aligned = w->alignment == WF_GGUF_ALIGNMENT;
@@ -372,12 +373,12 @@ static wf_status put_header(const wf_gguf_writer *w, wf_writer *to)
     for (int i = 0; i < w->count; i++)
         if (w->tensor[i].part == w->part)
             put_tensor(to, &w->tensor[i]);
-    if (w->count > 0) /* a file of keys alone ends with them, as those of others do */
+    if (w->count > 0) /* like other writers, do not pad a file without tensors */
         wf_writer_bytes(to, zeros, padding(w, to->len));
     return to->status;
 }
 
-/* NAME.gguf, or NAME-00001-of-00003.gguf. NULL when memory runs out. */
+/* Returns NAME.gguf, or NAME-00001-of-00003.gguf. NULL: out of memory. */
 static const char *part_path(wf_gguf_writer *w)
 {
     size_t len = strlen(w->path);
@@ -412,7 +413,7 @@ static wf_status begin_part(wf_gguf_writer *w)
 wf_status wf_gguf_write_begin(wf_gguf_writer *w)
 {
     if (w->sink)
-        return fail(w, "the header was ended already");
+        return fail(w, "wf_gguf_write_begin was already called");
     WF_TRY(w->pairs.status);
     WF_TRY(check_twice(w, "key", w->key, w->keys, sizeof *w->key));
     WF_TRY(check_twice(w, "tensor", w->tensor, w->count, sizeof *w->tensor));
@@ -421,7 +422,7 @@ wf_status wf_gguf_write_begin(wf_gguf_writer *w)
     return w->sink ? begin_part(w) : WF_ERR_MEMORY;
 }
 
-/* After the last byte of a tensor: pads, and goes on to the next part when the next tensor is there. */
+/* Pads the finished tensor, and begins the next part if the next tensor is there. */
 static wf_status end_tensor(wf_gguf_writer *w)
 {
     WF_TRY(wf_sink_write(w->sink[w->part], zeros, padding(w, w->tensor[w->at].bytes)));
@@ -429,7 +430,7 @@ static wf_status end_tensor(wf_gguf_writer *w)
     w->done = 0;
     if (w->at == w->count || w->tensor[w->at].part == w->part)
         return WF_OK;
-    WF_TRY(wf_sink_seal(w->sink[w->part])); /* else every part would keep a file open */
+    WF_TRY(wf_sink_seal(w->sink[w->part])); /* closes it: limits open files */
     w->part++;
     return begin_part(w);
 }
@@ -438,10 +439,11 @@ wf_status wf_gguf_write_data(wf_gguf_writer *w, const void *data, size_t bytes)
 {
     const char *from = data;
     if (!w->sink)
-        return fail(w, "data comes before the header is ended");
+        return fail(w, "data is written before wf_gguf_write_begin");
     while (bytes > 0) {
         if (w->at == w->count)
-            return fail(w, "%zu byte%s came after the last tensor", bytes, WF_PLURAL(bytes));
+            return fail(w, "%zu byte%s too many: all tensors are complete", bytes,
+                        WF_PLURAL(bytes));
         size_t left = w->tensor[w->at].bytes - w->done, n = bytes < left ? bytes : left;
         WF_TRY(wf_sink_write(w->sink[w->part], from, n));
         from += n;
@@ -456,12 +458,12 @@ wf_status wf_gguf_write_data(wf_gguf_writer *w, const void *data, size_t bytes)
 wf_status wf_gguf_write_end(wf_gguf_writer *w)
 {
     if (!w->sink)
-        return fail(w, "the header was not ended");
+        return fail(w, "wf_gguf_write_begin was not called");
     if (w->at < w->count)
         return fail(w, "tensor '%s' has %zu of its %zu bytes", w->tensor[w->at].name, w->done,
                     w->tensor[w->at].bytes);
     WF_TRY(wf_sink_seal(w->sink[w->part]));
-    for (int i = w->parts - 1; i >= 0; i--) /* the first last: who finds it finds all */
+    for (int i = w->parts - 1; i >= 0; i--) /* the first part last: if it exists, all do */
         WF_TRY(wf_sink_commit(w->sink[i]));
     return WF_OK;
 }

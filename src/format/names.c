@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* names.c - see names.h. */
+/* names.c - sorted names with binary search; see names.h. */
 #include "format/names.h"
 
 #include <stdlib.h>

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * names.h - finding items by name, and names that come twice, in arrays of structs whose first member
- * is a const char * of their name.
+ * names.h - finds items by name, and duplicate names, in arrays of structs. The first member of the
+ * struct is the name, a const char *.
  *
- * By sorting, not by hashing: who writes the file chooses the names, and no choice makes this slow.
+ * It sorts rather than hashes: names come from untrusted files, and no choice of names makes
+ * sorting slow.
  */
 #ifndef WF_FORMAT_NAMES_H
 #define WF_FORMAT_NAMES_H
 
 #include "base/ctx.h"
 
-/* Pointers to the items in the order of their names, for wf_mem_free. The items must then stay where
- * they are. */
+/* Sets *sorted to pointers to the items, ordered by name. The caller frees it with wf_mem_free; the
+ * items must not move. */
 wf_status wf_names_sort(wf_ctx *ctx, const void *items, size_t count, size_t size,
                         const void ***sorted);
-/* A name that comes twice; NULL when none does. */
+/* Returns a duplicate name, or NULL. */
 const char *wf_names_twice(const void *const *sorted, size_t count);
-/* NULL when there is none. */
+/* Returns the item, or NULL. */
 const void *wf_names_find(const void *const *sorted, size_t count, const char *name);
 
 #endif

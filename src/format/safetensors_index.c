@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * safetensors_index.c - reads shards by their index, whose weight_map says which tensor lies in which file.
+ * safetensors_index.c - reads shards by their index, whose weight_map maps each tensor to a file.
  *
- * Index and shards must agree about every tensor: a shard left over from another model, or half of a
- * download, would otherwise be taken for part of this one.
+ * Index and shards must agree on every tensor. This detects shards of another model and incomplete
+ * downloads.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +17,9 @@
 
 typedef struct {
     wf_store *store;
-    wf_arena arena; /* of the index's tree, and of paths */
+    wf_arena arena; /* owns the parsed index and paths */
     const char *path, *folder;
-    const wf_json_node **entry; /* of the weight_map: by shard, then by tensor */
+    const wf_json_node **entry; /* [count] of the weight_map, sorted by shard, then by tensor */
     size_t count;
 } index_reader;
 
@@ -37,7 +37,7 @@ static wf_status fail(const index_reader *r, const char *name, size_t bytes, con
                    wf_text_show(shown, name, bytes), why);
 }
 
-/* A name of a file in this folder and of nothing else. */
+/* Whether a shard's name is a plain file name, which cannot leave the folder. */
 static bool plain_name(const wf_json_node *shard)
 {
     const char *s = shard->string;
@@ -50,8 +50,7 @@ static wf_status read_map(index_reader *r, const wf_json_node *root)
     const wf_json_node *map = wf_json_get(root, "weight_map");
     if (!map || map->kind != WF_JSON_OBJECT || map->count == 0)
         return wf_fail(r->store->ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': it has no weight_map that says where the tensors are",
-                       r->path);
+                       "cannot read '%s': it has no weight_map, or an empty one", r->path);
     r->entry = wf_mem_array(r->store->ctx, map->count, sizeof *r->entry);
     if (!r->entry)
         return WF_ERR_MEMORY;
@@ -60,17 +59,17 @@ static wf_status read_map(index_reader *r, const wf_json_node *root)
         if (memchr(entry->key, '\0', entry->key_bytes))
             return fail(r, entry->key, entry->key_bytes, "has a NUL in its name");
         if (entry->kind != WF_JSON_STRING)
-            return fail(r, entry->key, entry->key_bytes, "is not given the name of a file");
+            return fail(r, entry->key, entry->key_bytes, "is not mapped to a file name");
         if (!plain_name(entry))
             return fail(r, entry->string, entry->bytes,
-                        "is no name of a file in the same folder, where shards must be");
+                        "is not a plain file name; shards must be in the index's folder");
         r->entry[r->count++] = entry;
     }
     qsort(r->entry, r->count, sizeof *r->entry, compare_entries);
     return WF_OK;
 }
 
-/* Compares the names entry[0 .. n) of the index with the tensors of the shard, both in order. */
+/* Compares the names entry[0 .. n) of the index with the shard's tensors. Both are sorted. */
 static wf_status compare(const index_reader *r, const wf_json_node *const *entry, size_t n,
                          const void *const *tensor, size_t tensors)
 {
@@ -82,17 +81,17 @@ static wf_status compare(const index_reader *r, const wf_json_node *const *entry
         int order = i == n ? 1 : !name ? -1 : strcmp(entry[i]->key, name);
         if (order < 0)
             return wf_fail(r->store->ctx, WF_ERR_FORMAT,
-                           "cannot read '%s': tensor '%s' is not in '%s', where it should be",
-                           r->path, wf_text_show(shown, entry[i]->key, entry[i]->key_bytes), file);
+                           "cannot read '%s': tensor '%s' is missing in '%s'", r->path,
+                           wf_text_show(shown, entry[i]->key, entry[i]->key_bytes), file);
         if (order > 0)
             return wf_fail(r->store->ctx, WF_ERR_FORMAT,
-                           "cannot read '%s': '%s' has a tensor '%s' that should not be there",
+                           "cannot read '%s': '%s' has a tensor '%s' that the index does not list",
                            r->path, file, wf_text_show(shown, name, strlen(name)));
     }
     return WF_OK;
 }
 
-/* Reads the shard of entry[0 .. n). */
+/* Reads the shard that entry[0 .. n) name. */
 static wf_status read_shard(index_reader *r, const wf_json_node *const *entry, size_t n)
 {
     wf_store *s = r->store;
@@ -101,7 +100,7 @@ static wf_status read_shard(index_reader *r, const wf_json_node *const *entry, s
     if (!path)
         return WF_ERR_MEMORY;
     if (wf_path_look(path) == WF_PATH_NONE)
-        return wf_fail(s->ctx, WF_ERR_IO, "cannot open '%s': '%s' names it and it is not there",
+        return wf_fail(s->ctx, WF_ERR_IO, "cannot open '%s': it does not exist, but '%s' lists it",
                        path, r->path);
     WF_TRY(wf_safetensors_read(s, path));
     size_t tensors = (size_t)(s->count - before);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * safetensors_read.c - reads a safetensors file: the length of a header (u64, little-endian), the header
- * (JSON), and the bytes of the tensors, which fill the rest without a gap.
+ * safetensors_read.c - reads a safetensors file: the length of the header (u64, little-endian), the
+ * header (JSON), and the bytes of the tensors, which fill the rest without gaps.
  *
- * Space around the JSON is accepted, as the reference does; offsets count from the end of the header.
+ * Offsets count from the end of the header. White space around the JSON is accepted, as in the
+ * reference implementation.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -56,15 +57,15 @@ const char *wf_safetensors_type_name(wf_type type)
     return NULL;
 }
 
-/* One file while it is read. */
+/* State of reading one file. */
 typedef struct {
     wf_store *store;
     int file;
     const char *path;
     const uint8_t *data;
     size_t size;
-    size_t base;       /* where the bytes of the tensors begin */
-    wf_stored *tensor; /* offset counts from base until all are checked */
+    size_t base;       /* offset of the tensors' bytes */
+    wf_stored *tensor; /* [count]; offsets are relative to base until all are checked */
     size_t count;
 } reader;
 
@@ -77,7 +78,7 @@ static wf_status fail_tensor(const reader *r, const wf_json_node *entry, const c
 
 /* ---- One entry of the header ---- */
 
-/* Multiplies *count, which is 1, by the dimensions. */
+/* Multiplies *count by the dimensions. */
 static wf_status read_shape(const reader *r, const wf_json_node *entry, wf_stored *t,
                             int64_t *count)
 {
@@ -90,10 +91,10 @@ static wf_status read_shape(const reader *r, const wf_json_node *entry, wf_store
     for (size_t i = 0; i < shape->count; i++) {
         const wf_json_node *dim = &shape->child[i];
         if (dim->kind != WF_JSON_NUMBER || !dim->whole || dim->integer < 0)
-            return fail_tensor(r, entry, "has a dimension that is no whole number from 0 on");
+            return fail_tensor(r, entry, "has a dimension that is not an integer from 0 up");
         t->shape.d[i] = dim->integer;
         if (!wf_mul_i64(*count, dim->integer, count))
-            return fail_tensor(r, entry, "has more elements than can be counted");
+            return fail_tensor(r, entry, "has too many elements for 64 bits");
     }
     return WF_OK;
 }
@@ -102,12 +103,12 @@ static wf_status read_range(const reader *r, const wf_json_node *entry, wf_store
 {
     const wf_json_node *range = wf_json_get(entry, "data_offsets");
     if (!range || range->kind != WF_JSON_ARRAY || range->count != 2)
-        return fail_tensor(r, entry, "has no data_offsets, which are two numbers");
+        return fail_tensor(r, entry, "has no data_offsets with two numbers");
     const wf_json_node *begin = &range->child[0], *end = &range->child[1];
     if (!begin->whole || !end->whole || begin->integer < 0 || end->integer < begin->integer)
-        return fail_tensor(r, entry, "has data_offsets that are no range");
+        return fail_tensor(r, entry, "has data_offsets that are not a range");
     if ((uint64_t)end->integer > r->size - r->base)
-        return fail_tensor(r, entry, "ends behind the end of the file: is the file cut short?");
+        return fail_tensor(r, entry, "ends past the end of the file: the file is truncated");
     t->offset = (uint64_t)begin->integer;
     t->bytes = (size_t)(end->integer - begin->integer);
     return WF_OK;
@@ -116,7 +117,7 @@ static wf_status read_range(const reader *r, const wf_json_node *entry, wf_store
 static wf_status read_entry(const reader *r, const wf_json_node *entry, wf_stored *t)
 {
     if (entry->kind != WF_JSON_OBJECT)
-        return fail_tensor(r, entry, "is not described by an object");
+        return fail_tensor(r, entry, "is not a JSON object");
     if (memchr(entry->key, '\0', entry->key_bytes))
         return fail_tensor(r, entry, "has a NUL in its name");
     const wf_json_node *dtype = wf_json_get(entry, "dtype");
@@ -124,17 +125,17 @@ static wf_status read_entry(const reader *r, const wf_json_node *entry, wf_store
         return fail_tensor(r, entry, "has no dtype");
     const wf_safetensors_type *type = wf_safetensors_find_type(dtype->string);
     if (!type || !wf_json_is(dtype, type->name))
-        return fail_tensor(r, entry, "has a dtype that safetensors does not know");
+        return fail_tensor(r, entry, "has a dtype that safetensors does not define");
 
     int64_t count = 1, bits;
     WF_TRY(read_shape(r, entry, t, &count));
     WF_TRY(read_range(r, entry, t));
     if (!wf_mul_i64(count, type->bits, &bits))
-        return fail_tensor(r, entry, "has more elements than can be counted");
+        return fail_tensor(r, entry, "has too many elements for 64 bits");
     if (bits % 8 != 0)
         return fail_tensor(r, entry, "does not fill whole bytes");
     if ((uint64_t)bits / 8 != t->bytes)
-        return fail_tensor(r, entry, "has data_offsets that do not fit its dtype and shape");
+        return fail_tensor(r, entry, "has data_offsets that do not match its dtype and shape");
     t->name = entry->key;
     t->type = type->type;
     t->type_name = type->name;
@@ -147,14 +148,15 @@ static wf_status check_metadata(const reader *r, const wf_json_node *metadata)
     bool good = metadata->kind == WF_JSON_OBJECT;
     for (size_t i = 0; good && i < metadata->count; i++)
         good = metadata->child[i].kind == WF_JSON_STRING;
-    return good ? WF_OK
-                : wf_fail(r->store->ctx, WF_ERR_FORMAT,
-                          "cannot read '%s': its __metadata__ is no object of strings", r->path);
+    return good
+               ? WF_OK
+               : wf_fail(r->store->ctx, WF_ERR_FORMAT,
+                         "cannot read '%s': its __metadata__ is not an object of strings", r->path);
 }
 
 /* ---- The header ---- */
 
-/* Empty tensors come before the one that begins where they lie. */
+/* By offset; an empty tensor comes before the one that starts at the same offset. */
 static int compare_ranges(const void *a, const void *b)
 {
     const wf_stored *x = a, *y = b;
@@ -163,7 +165,7 @@ static int compare_ranges(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* In the order of the file each tensor must begin where the one before it ends. */
+/* Checks that the tensors fill the file: each starts where the previous one ends. */
 static wf_status check_tiling(reader *r)
 {
     char name[WF_TEXT_SHOWN];
@@ -175,8 +177,8 @@ static wf_status check_tiling(reader *r)
         if (t->offset != end)
             return wf_fail(r->store->ctx, WF_ERR_FORMAT, "cannot read '%s': tensor '%s' %s",
                            r->path, wf_text_show(name, t->name, strlen(t->name)),
-                           t->offset > end ? "does not begin where the one before it ends"
-                                           : "overlaps the one before it");
+                           t->offset > end ? "does not begin where the previous one ends"
+                                           : "overlaps the previous one");
         end += t->bytes;
     }
     if (end != r->size - r->base)
@@ -190,8 +192,8 @@ static wf_status check_tiling(reader *r)
 static wf_status read_header(reader *r, const wf_json_node *header)
 {
     if (header->kind != WF_JSON_OBJECT)
-        return wf_fail(r->store->ctx, WF_ERR_FORMAT, "cannot read '%s': its header is no object",
-                       r->path);
+        return wf_fail(r->store->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': its header is not a JSON object", r->path);
     r->tensor = wf_mem_array(r->store->ctx, header->count, sizeof *r->tensor);
     if (!r->tensor)
         return WF_ERR_MEMORY;
@@ -210,7 +212,7 @@ static wf_status read_header(reader *r, const wf_json_node *header)
     return WF_OK;
 }
 
-/* Finds the header; its bytes are in the file then. */
+/* Finds the header's length, and checks that the file contains the whole header. */
 static wf_status find_header(reader *r, size_t *bytes)
 {
     static const char lfs[] = "version https://git-lfs";
@@ -218,8 +220,8 @@ static wf_status find_header(reader *r, size_t *bytes)
     if (r->size >= sizeof lfs - 1 && memcmp(r->data, lfs, sizeof lfs - 1) == 0)
         return wf_fail(
             ctx, WF_ERR_FORMAT,
-            "cannot read '%s': it is only a pointer of Git LFS, get the file with git lfs "
-            "pull",
+            "cannot read '%s': it is a Git LFS pointer, not the file itself; get the file "
+            "with git lfs pull",
             r->path);
     if (r->size < 8)
         return wf_fail(ctx, WF_ERR_FORMAT,
@@ -229,12 +231,13 @@ static wf_status find_header(reader *r, size_t *bytes)
     for (int i = 7; i >= 0; i--)
         length = length << 8 | r->data[i];
     if (length > WF_SAFETENSORS_HEADER)
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': a header of %llu bytes is more than safetensors allows",
-                       r->path, (unsigned long long)length);
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "cannot read '%s': its header of %llu bytes exceeds the limit of safetensors", r->path,
+            (unsigned long long)length);
     if (length > r->size - 8)
         return wf_fail(ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': it ends inside its header: is the file cut short?",
+                       "cannot read '%s': it ends inside its header: the file is truncated",
                        r->path);
     *bytes = (size_t)length;
     r->base = 8 + *bytes;

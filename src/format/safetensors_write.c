@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * safetensors_write.c - writes safetensors files, one or several with an index.
+ * safetensors_write.c - writes one safetensors file, or several with an index.
  *
- * All files are whole and on the disk before the first gets its name, and the index, which makes a model of
- * them, gets its name last.
+ * All files are complete and on disk before the first is renamed to its final name. The index,
+ * which makes the shards a model, is renamed last.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,33 +19,33 @@
 #include "format/safetensors_priv.h"
 
 typedef struct {
-    const char *name; /* first, for wf_names_sort */
+    const char *name; /* must be first: names.h */
     const char *type_name;
     wf_dims shape;
     uint64_t bytes;
 } declared;
 
-/* Tensors first .. first + count, in the order in which they were declared. */
+/* Tensors [first, first + count) in the order of declaration. */
 typedef struct {
     int first, count;
     uint64_t bytes;
     char *name;
-    wf_sink *sink; /* NULL: nothing is written yet */
+    wf_sink *sink; /* NULL: not begun */
 } shard;
 
 struct wf_safetensors_writer {
     wf_ctx *ctx;
-    wf_arena arena; /* of names */
+    wf_arena arena; /* owns names and paths */
     const char *folder;
-    const char *stem; /* of the names of files */
+    const char *stem; /* start of the file names */
     const char *single_name, *index_name;
     uint64_t shard_bytes, total;
     declared *tensor;
     int count, room;
-    shard *shards; /* made by begin */
+    shard *shards; /* [shard_count], NULL before wf_safetensors_write_begin */
     int shard_count;
-    int current;   /* the shard being written; shard_count when all data has come */
-    uint64_t left; /* bytes that it still waits for */
+    int current;   /* shard being written; shard_count when all data is written */
+    uint64_t left; /* bytes missing in it */
     wf_sink *index;
 };
 
@@ -125,7 +125,7 @@ static wf_status check_shape(const wf_safetensors_writer *w, const char *name, w
     good = good && wf_mul_i64(count, wf_type_get(type)->block_bytes, &size) && size >= 0 &&
            wf_add_i64(size, (int64_t)w->total, &(int64_t){0});
     if (!good)
-        return fail_tensor(w, name, "its shape is not one that a file can hold");
+        return fail_tensor(w, name, "its shape is out of range");
     *bytes = (uint64_t)size;
     return WF_OK;
 }
@@ -150,12 +150,12 @@ wf_status wf_safetensors_write_tensor(wf_safetensors_writer *w, const char *name
     wf_assert(!w->shards);
     if (!t.type_name)
         return fail_tensor(w, name,
-                           "safetensors does not have its type, convert it to f32 or bf16");
+                           "safetensors does not have its type; convert it to f32 or bf16");
     if (!is_utf8(name) || strcmp(name, "__metadata__") == 0)
         return fail_tensor(w, name, "safetensors does not allow this name");
     WF_TRY(check_shape(w, name, type, shape, &t.bytes));
     if (w->count == INT32_MAX / 2)
-        return fail_tensor(w, name, "there are too many of them");
+        return fail_tensor(w, name, "there are too many tensors");
     WF_TRY(make_room(w));
     t.name = wf_arena_strdup(&w->arena, name);
     if (!t.name)
@@ -178,8 +178,8 @@ static void put_tensor(wf_writer *out, const declared *t, uint64_t offset)
                     offset + t->bytes);
 }
 
-/* Its length, and the header filled up with spaces, so that data is aligned to 8 bytes. The format that
- * __metadata__ names is what transformers asks for. */
+/* Writes the length and the header, padded with spaces to align the data to 8 bytes. transformers
+ * requires the format in __metadata__. */
 static wf_status write_header(wf_safetensors_writer *w, const shard *s)
 {
     wf_writer out = {.ctx = w->ctx};
@@ -200,9 +200,10 @@ static wf_status write_header(wf_safetensors_writer *w, const shard *s)
         length[i] = (uint8_t)((uint64_t)bytes >> 8 * i);
     wf_status status = WF_OK;
     if (bytes > WF_SAFETENSORS_HEADER)
-        status = wf_fail(w->ctx, WF_ERR_USAGE,
-                         "cannot write '%s': a header of %zu bytes is more than safetensors allows",
-                         s->name, bytes);
+        status =
+            wf_fail(w->ctx, WF_ERR_USAGE,
+                    "cannot write '%s': its header of %zu bytes exceeds the limit of safetensors",
+                    s->name, bytes);
     if (status == WF_OK)
         status = wf_sink_write(s->sink, length, sizeof length);
     if (status == WF_OK)
@@ -242,7 +243,7 @@ static wf_status open_file(wf_safetensors_writer *w, const char *name, wf_sink *
     return path ? wf_sink_open(w->ctx, path, out) : WF_ERR_MEMORY;
 }
 
-/* Opens shards from the current one on, up to one that waits for data. */
+/* Seals complete shards and opens the next one that needs data. */
 static wf_status advance(wf_safetensors_writer *w)
 {
     for (; w->left == 0 && w->current < w->shard_count; w->current++) {
@@ -259,8 +260,8 @@ static wf_status advance(wf_safetensors_writer *w)
     return WF_OK;
 }
 
-/* A shard ends before the tensor that would make it too large. There is always one, if only of no
- * tensors. */
+/* Ends a shard before the tensor that would make it too large. There is at least one shard, even
+ * without tensors. */
 static wf_status make_shards(wf_safetensors_writer *w)
 {
     w->shards = wf_mem_array(w->ctx, w->count > 0 ? (size_t)w->count : 1, sizeof *w->shards);
@@ -295,7 +296,7 @@ static wf_status check_twice(const wf_safetensors_writer *w)
     WF_TRY(wf_names_sort(w->ctx, w->tensor, count, sizeof *w->tensor, &sorted));
     const char *twice = wf_names_twice(sorted, count);
     wf_mem_free(w->ctx, sorted);
-    return twice ? fail_tensor(w, twice, "its name comes twice") : WF_OK;
+    return twice ? fail_tensor(w, twice, "the name is declared twice") : WF_OK;
 }
 
 wf_status wf_safetensors_write_begin(wf_safetensors_writer *w)
@@ -314,8 +315,8 @@ wf_status wf_safetensors_write_data(wf_safetensors_writer *w, const void *data, 
     while (bytes > 0) {
         if (w->current == w->shard_count)
             return wf_fail(w->ctx, WF_ERR_USAGE,
-                           "cannot write to '%s': %zu byte%s came after the last tensor", w->folder,
-                           bytes, WF_PLURAL(bytes));
+                           "cannot write to '%s': %zu byte%s too many: all tensors are complete",
+                           w->folder, bytes, WF_PLURAL(bytes));
         size_t part = bytes < w->left ? bytes : (size_t)w->left;
         WF_TRY(wf_sink_write(w->shards[w->current].sink, at, part));
         at += part;
@@ -335,8 +336,8 @@ wf_status wf_safetensors_write_end(wf_safetensors_writer *w)
 {
     wf_assert(w->shards);
     if (w->current < w->shard_count)
-        return wf_fail(w->ctx, WF_ERR_USAGE,
-                       "cannot write to '%s': not all tensors were given their data", w->folder);
+        return wf_fail(w->ctx, WF_ERR_USAGE, "cannot write to '%s': some tensors have no data yet",
+                       w->folder);
     bool single = w->shard_count == 1;
     if (!single) {
         WF_TRY(open_file(w, w->index_name, &w->index));
@@ -347,7 +348,7 @@ wf_status wf_safetensors_write_end(wf_safetensors_writer *w)
         WF_TRY(wf_sink_commit(w->shards[i].sink));
     if (!single)
         WF_TRY(wf_sink_commit(w->index));
-    /* What was here before in the other form would be found, too, and might be taken for the model. */
+    /* Remove old weights of the other form: a reader might prefer them. */
     const char *other = wf_path_join(&w->arena, w->folder, single ? w->index_name : w->single_name);
     return other ? wf_path_remove(w->ctx, other) : WF_ERR_MEMORY;
 }

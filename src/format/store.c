@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* store.c - see store.h. */
+/* store.c - tensors in mapped files; see store.h. */
 #include "format/store.h"
 
 #include <inttypes.h>
@@ -32,7 +32,7 @@ const char *wf_store_base_name(const char *path)
     return slash && slash[1] ? slash + 1 : path;
 }
 
-/* Room for a file and a copy of its path; the map is the caller's to open. */
+/* Makes room for a file and copies its path. The caller opens the map. */
 static wf_status begin_file(wf_store *s, const char *path)
 {
     void *grown = wf_mem_room(s->ctx, s->file, s->files, &s->file_room, sizeof *s->file);
@@ -77,12 +77,12 @@ static wf_status check_shape(wf_store *s, const wf_stored *t, const char *file, 
     if (row % info->block != 0)
         return wf_fail(s->ctx, WF_ERR_FORMAT,
                        "cannot read '%s': tensor '%s' has rows of %" PRId64
-                       ", which is no multiple of %d as %s needs",
+                       ", which is not a multiple of %d; %s requires it",
                        file, name, row, info->block, t->type_name);
     size_t bytes = wf_type_bytes(t->type, count);
     if ((bytes == 0 && count != 0) || bytes != t->bytes)
         return wf_fail(s->ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': tensor '%s' has %zu bytes, which are not those of its "
+                       "cannot read '%s': tensor '%s' has %zu bytes, which does not match its "
                        "shape in %s",
                        file, name, t->bytes, t->type_name);
     return WF_OK;
@@ -98,8 +98,8 @@ wf_status wf_store_add(wf_store *s, const wf_stored *t)
     WF_TRY(check_shape(s, t, file, shown));
     if (t->offset > map->size || t->bytes > map->size - t->offset)
         return wf_fail(s->ctx, WF_ERR_FORMAT,
-                       "cannot read '%s': tensor '%s' has %zu bytes from byte %" PRIu64
-                       " on, and the file ends at %zu; is it whole?",
+                       "cannot read '%s': tensor '%s' has %zu bytes at offset %" PRIu64
+                       ", but the file has only %zu bytes: it is truncated",
                        file, shown, t->bytes, t->offset, map->size);
 
     void *grown = wf_mem_room(s->ctx, s->tensor, s->count, &s->room, sizeof *s->tensor);
@@ -130,8 +130,8 @@ wf_status wf_store_seal(wf_store *s)
     char shown[WF_TEXT_SHOWN];
     wf_text_show(shown, twice, strlen(twice));
     if (strcmp(file[0], file[1]) == 0)
-        return wf_fail(s->ctx, WF_ERR_FORMAT, "cannot read '%s': tensor '%s' is there twice",
-                       file[0], shown);
+        return wf_fail(s->ctx, WF_ERR_FORMAT, "cannot read '%s': tensor '%s' occurs twice", file[0],
+                       shown);
     return wf_fail(s->ctx, WF_ERR_FORMAT, "cannot read '%s': tensor '%s' is also in '%.180s'",
                    file[0], shown, file[1]);
 }
@@ -148,7 +148,7 @@ wf_status wf_store_check(const wf_store *s)
         if (wf_map_broken(s->file[i].map))
             return wf_fail(
                 s->ctx, WF_ERR_IO,
-                "the file '%s' was cut short while it was in use; open it again when it is whole",
+                "the file '%s' was truncated while in use; open it again when it is complete",
                 s->file[i].path);
     return WF_OK;
 }

@@ -19,11 +19,13 @@
  * Activations. Each block of 32 is rounded to 15-bit integers with one scale. There are two
  * layouts:
  *
- *     pairs   16 pairs of i16. A word of weights holds four neighbours; shifting and masking yields the
- *             first and third, then the second and fourth, so activations are paired the same way. The
- *             fours alternate between the lower and the upper half of the block, as vp_join orders them.
- *     digits  an integer is 256 high + low, two 8-bit digits, for instructions that multiply four bytes
- *             at a time. This costs less per weight and more per row, so only small batches use it.
+ *     pairs   16 pairs of i16. A word of weights holds four neighbours. Shifting and masking yields
+ *             the first and third, then the second and fourth, so activations are paired the same
+ *             way. The fours alternate between the lower and the upper half of the block, as
+ *             vp_join orders them.
+ *     digits  an integer is 256 high + low, two 8-bit digits, for instructions that multiply four
+ *             bytes at a time. This costs less per weight and more per row, so only small batches
+ *             use it.
  *
  * Sums within a block are exact integers. They are scaled and added in the order of the blocks. A
  * result therefore depends only on its row of x and its row of w: not on the other rows, the number
