@@ -208,14 +208,14 @@ static void test_stray_writes(void **state)
         expect_caught(&r, WF_OP_accumulate, TO_OPERAND, "changed its operand 1");
         if (i < 2) {
             expect_caught(&r, WF_OP_sin, TO_NEIGHBOUR, "changed a result of node");
-            expect_caught(&r, WF_OP_sin, TO_NOTHING, "wrote to memory that holds nothing");
+            expect_caught(&r, WF_OP_sin, TO_NOTHING, "wrote to unused memory");
         } else { /* detected at the end of the run only */
             plot.kind = TO_NOTHING;
             plot.op = WF_OP_sin;
             wt_fails(r.ctx, wf_exec_run(r.exec), WF_ERR_INTERNAL, "some step wrote to");
         }
         plot.kind = TO_OUTSIDE; /* the device does not repair the guards of buffers */
-        wt_fails(r.ctx, wf_exec_run(r.exec), WF_ERR_INTERNAL, "wrote outside of the memory");
+        wt_fails(r.ctx, wf_exec_run(r.exec), WF_ERR_INTERNAL, "wrote outside the memory");
         wt_close(&r);
     }
 }

@@ -388,7 +388,7 @@ static void test_options(void **state)
                                       "check:1,5000", "check:,2",  "check: 1"};
     wf_device *device;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        wt_fails(ctx, wf_device_open(ctx, bad[i], &device), WF_ERR_USAGE, "a seed");
+        wt_fails(ctx, wf_device_open(ctx, bad[i], &device), WF_ERR_USAGE, "use check:SEED");
     wt_ok(ctx, wf_device_open(ctx, "check:77,3", &device));
     assert_non_null(strstr(wf_device_description(device), "seed 77, 3 threads"));
     wf_device_close(device);
@@ -467,7 +467,7 @@ static wf_place *result_of(const wf_plan *plan, wf_op op)
 static void refuses(wt_run *r, const char *part)
 {
     wt_fails(r->ctx, r->device->ops->prepare_plan(plan_of(r)), WF_ERR_INTERNAL, part);
-    assert_non_null(strstr(wf_ctx_message(r->ctx), "the plan is wrong: "));
+    assert_non_null(strstr(wf_ctx_message(r->ctx), "invalid plan: "));
 }
 
 static void swap_steps(wf_plan *plan, wf_op a, wf_op b)
@@ -489,17 +489,17 @@ static void test_broken_plans(void **state)
     wf_lifetime *block = &plan->blocks[result_of(plan, WF_OP_sin)->block];
     size_t offset = block->offset;
     block->offset = plan->blocks[result_of(plan, WF_OP_exp)->block].offset;
-    refuses(&r, "share memory and are needed at one time");
+    refuses(&r, "share memory while both are in use");
     block->offset = plan->memory.activations;
-    refuses(&r, "does not lie within the memory of the plan");
+    refuses(&r, "is outside the memory of the plan");
     block->offset = offset + 4;
-    refuses(&r, "does not lie within the memory of the plan");
+    refuses(&r, "is outside the memory of the plan");
     block->offset = offset;
 
     int was = result_of(plan, WF_OP_exp)->block;
     /* sin reads the sum, too */
     result_of(plan, WF_OP_exp)->block = result_of(plan, WF_OP_add)->block;
-    refuses(&r, "(exp) overwrites what node");
+    refuses(&r, "(exp) overwrites a value that node");
     result_of(plan, WF_OP_exp)->block = was;
 
     swap_steps(plan, WF_OP_exp, WF_OP_mul);
@@ -512,10 +512,10 @@ static void test_broken_plans(void **state)
     result_of(plan, WF_OP_mul)->offset = port;
 
     result_of(plan, WF_OP_exp)->first = 1;
-    refuses(&r, "does not lie within its memory");
+    refuses(&r, "is outside its memory");
     result_of(plan, WF_OP_exp)->first = 0;
     result_of(plan, WF_OP_exp)->stride[0] = 2;
-    refuses(&r, "does not lie within its memory");
+    refuses(&r, "is outside its memory");
     result_of(plan, WF_OP_exp)->stride[0] = 1;
     result_of(plan, WF_OP_exp)->kind = WF_PLACE_NONE;
     refuses(&r, "is read, but has no memory");
@@ -544,7 +544,7 @@ static void test_readers_of_old_versions(void **state)
     swap_steps(plan, WF_OP_fill, WF_OP_neg);
     wt_ok(r.ctx, r.device->ops->prepare_plan(plan_of(&r)));
     swap_steps(plan, WF_OP_accumulate, WF_OP_neg);
-    refuses(&r, "(accumulate) overwrites what node");
+    refuses(&r, "(accumulate) overwrites a value that node");
     wt_close(&r);
 }
 
@@ -579,7 +579,7 @@ static void test_short_lifetimes(void **state)
                 wrong |= whole[i].begin <= whole[k].end && whole[k].begin <= whole[i].end &&
                          overlap(&plan->blocks[i], &plan->blocks[k]);
         if (wrong)
-            refuses(&r, "share memory and are needed at one time");
+            refuses(&r, "share memory while both are in use");
         else
             wt_ok(ctx, r.device->ops->prepare_plan(plan_of(&r)));
         *(wrong ? &caught : &harmless) += 1;

@@ -355,16 +355,16 @@ static void test_parts_elsewhere(void **state)
     assert_true(concat && grad);
     wf_place *part = &plan->places[concat->in[1]->node->id][0];
     part->first++;
-    refuses(&r, "(concat) is made by nobody");
+    refuses(&r, "(concat) is computed by no step");
     part->first--;
     part->stride[0]--;
-    refuses(&r, "(concat) is made by nobody");
+    refuses(&r, "(concat) is computed by no step");
     part->stride[0]++;
     part->block++;
-    refuses(&r, "(concat) is made by nobody");
+    refuses(&r, "(concat) is computed by no step");
     part->block--;
     plan->places[grad->id][2].first += C; /* past the end of the result */
-    refuses(&r, "does not lie within its memory");
+    refuses(&r, "is outside its memory");
     plan->places[grad->id][2].first -= C;
     wf_step t = plan->steps[last]; /* runs exp before the gradient */
     plan->steps[last] = plan->steps[last + 1];

@@ -193,11 +193,11 @@ static void test_not_a_plugin(void **state)
     wf_ctx *ctx = *state;
     wt_fails(ctx, open_device(ctx, "pjrt:/nowhere/plugin.so"), WF_ERR_IO, "/nowhere/plugin.so: ");
     wt_fails(ctx, open_device(ctx, "pjrt:tests/test_pjrt.c"), WF_ERR_IO, "tests/test_pjrt.c");
-    wt_fails(ctx, open_device(ctx, "pjrt:libm.so.6"), WF_ERR_FORMAT, "is no PJRT plugin");
+    wt_fails(ctx, open_device(ctx, "pjrt:libm.so.6"), WF_ERR_FORMAT, "is not a PJRT plugin");
     play("MOCK_MAJOR", 1);
-    wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_UNSUPPORTED, "speaks PJRT 1.81");
+    wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_UNSUPPORTED, "implements PJRT 1.81");
     play("MOCK_NO_DEVICE", 1);
-    wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_DEVICE, "has no device here");
+    wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_DEVICE, "found no device on this machine");
 }
 
 /* The mock accepts structs of its version's size only, or longer ones too. The device's size tables
@@ -307,9 +307,10 @@ static void test_options(void **state)
     for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++) {
         snprintf(spec, sizeof spec, "%s%s", mock_spec(), malformed[i]);
         wt_fails(*state, open_device(*state, spec), WF_ERR_USAGE,
-                 "of the pjrt plugin is not name=value");
+                 "of the pjrt plugin; use name=value");
     }
-    wt_fails(*state, open_device(*state, "pjrt:,x=1"), WF_ERR_USAGE, "begin with a plugin's path");
+    wt_fails(*state, open_device(*state, "pjrt:,x=1"), WF_ERR_USAGE,
+             "begin with the path of a plugin");
     snprintf(spec, sizeof spec, "%s,xyzzy=1", mock_spec());
     wt_fails(*state, open_device(*state, spec), WF_ERR_DEVICE, "Client_Create: xyzzy");
     play("MOCK_REFUSES", 1);
@@ -401,7 +402,8 @@ static void test_failed_run(void **state)
     play("MOCK_FAIL", PJRT_EXECUTE);
     wt_ok(*state, open_device(*state, mock_spec())); /* the mock rereads its controls */
     wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "pjrt could not run a program: Function");
-    wt_fails(*state, wf_exec_read(r.exec, "t", read, sizeof read), WF_ERR_DEVICE, "does not exist");
+    wt_fails(*state, wf_exec_read(r.exec, "t", read, sizeof read), WF_ERR_DEVICE,
+             "is not available");
     wt_expect_state(&r, "s", ones, 3);
     wt_expect_state(&r, "t", twos, 3);
 
@@ -413,7 +415,7 @@ static void test_failed_run(void **state)
              "lost an array of 12 bytes");
     play(NULL, 0);
     wt_ok(*state, open_device(*state, mock_spec()));
-    wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "has to be written anew");
+    wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "write it again");
     wt_set_state(&r, "s", ones, 3);
     wt_run_once(&r);
     wt_expect_state(&r, "s", ones, 3);
@@ -514,10 +516,14 @@ static void test_cache(void **state)
         long at;
         bool cut;
         const char *why;
-    } faults[] = {{0, false, "something else"},     {9, false, "another program's"},
-                  {17, false, "another program's"}, {25, false, "cut short"},
-                  {60, false, "another program's"}, {-1, false, "damaged"},
-                  {30, true, "cut short"},          {100, true, "cut short"}};
+    } faults[] = {{0, false, "has another format"},
+                  {9, false, "belongs to another program"},
+                  {17, false, "belongs to another program"},
+                  {25, false, "truncated"},
+                  {60, false, "belongs to another program"},
+                  {-1, false, "damaged"},
+                  {30, true, "truncated"},
+                  {100, true, "truncated"}};
     wt_make_cache(folder, sizeof folder);
     wf_ctx_set_log(*state, keep_log, NULL);
     expect_use(*state, 1, 0, 0);
@@ -536,12 +542,12 @@ static void test_cache(void **state)
     expect_use(*state, 0, 1, 0);
     play("MOCK_FAIL", PJRT_LOAD);
     expect_use(*state, 1, 0, 1);
-    assert_non_null(strstr(log_last, "is compiled anew: pjrt could not load a program: Function"));
+    assert_non_null(strstr(log_last, ": pjrt could not load a program: Function"));
     wt_remove_cache(folder);
 
     play(NULL, 0); /* the folder is missing */
     expect_use(*state, 1, 0, 1);
-    assert_non_null(strstr(log_last, "a compiled program was not kept: cannot "));
+    assert_non_null(strstr(log_last, "a compiled program was not cached: cannot "));
     unsetenv("WEFT_CACHE");
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* check.c - the check device: its options, its buffers with guards, and what it prepares. */
+/* check.c - the check device: its options, its guarded buffers, and preparing a plan for checks. */
 #include "device/check/check.h"
 
 #include <stdio.h>
@@ -14,14 +14,15 @@ extern const wf_device_ops wf_check_device_ops;
 
 /* ---- Device ---- */
 
-/* 31 bits: short enough to be typed again. */
+/* Returns a random seed of 31 bits: short enough to type. */
 static uint64_t fresh_seed(const void *somewhere)
 {
     uint64_t x = wf_clock_ns() ^ (uint64_t)(uintptr_t)somewhere << 32;
     return x * UINT64_C(0x9E3779B97F4A7C15) >> 33;
 }
 
-/* SEED or SEED,THREADS; leaves alone what is not given. */
+/* Parses "", "SEED" or "SEED,THREADS". Leaves missing values unchanged; returns false on a syntax
+ * error. */
 static bool parse_options(const char *text, uint64_t *seed, long *threads)
 {
     char *end;
@@ -46,10 +47,11 @@ static wf_status check_open(wf_ctx *ctx, const char *options, wf_device **out)
     d->seed = fresh_seed(d);
     if (!parse_options(options, &d->seed, &threads)) {
         wf_mem_free(ctx, d);
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "check:%s: the options are a seed and a number of threads, 1 to %d, as in "
-                       "check:7 or check:7,2",
-                       options, WF_CPU_MAX_THREADS);
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "invalid device 'check:%s'; use check:SEED or check:SEED,THREADS with 1 to %d "
+            "threads",
+            options, WF_CPU_MAX_THREADS);
     }
     d->head = (wf_device){.ops = &wf_check_device_ops,
                           .ctx = ctx,
@@ -62,7 +64,7 @@ static wf_status check_open(wf_ctx *ctx, const char *options, wf_device **out)
                           .kernels = wf_cpu_isa_now()->kernels,
                           .threads = (int)threads};
     snprintf(d->head.description, sizeof d->head.description,
-             "the cpu's kernels in random order, memory watched, seed %llu, %ld thread%s",
+             "cpu kernels in random order with memory checks, seed %llu, %ld thread%s",
              (unsigned long long)d->seed, threads, WF_PLURAL(threads));
     *out = &d->head;
     return WF_OK;
@@ -73,13 +75,14 @@ static void check_close(wf_device *d)
     wf_mem_free(d->ctx, d);
 }
 
-/* ---- Buffers: the account knows nothing of their guards ---- */
+/* ---- Buffers: their guards are not in the device's account ---- */
 
 static wf_status check_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
 {
     *out = NULL;
     if (bytes > SIZE_MAX - 2 * WF_CHECK_EDGE)
-        return wf_fail(d->ctx, WF_ERR_MEMORY, "out of memory: %zu bytes were wanted", bytes);
+        return wf_fail(d->ctx, WF_ERR_MEMORY, "out of memory: %zu bytes could not be allocated",
+                       bytes);
     WF_TRY(wf_cpu_buffer_new(d, bytes + 2 * WF_CHECK_EDGE, out));
     unsigned char *memory = (*out)->base;
     (*out)->base = memory + WF_CHECK_EDGE;
@@ -98,6 +101,7 @@ static void check_buffer_free(wf_buffer *b)
 
 /* ---- Executables ---- */
 
+/* Allocates the arrays that runs use, and copies of region and ports if they are small. */
 static wf_status allocate(wf_plan_exec *e, wf_check *c)
 {
     const wf_memory *memory = &e->plan->memory;
@@ -136,8 +140,8 @@ static wf_status check_prepare(wf_plan_exec *e)
 
 const wf_device_ops wf_check_device_ops = {
     .kind = "check",
-    .doc = "the cpu, made to find mistakes of Weft's own; check:SEED repeats, check:SEED,N uses N "
-           "threads",
+    .doc = "cpu kernels with memory checks, to find bugs in Weft; check:SEED repeats a run, "
+           "check:SEED,N uses N threads",
     .open = check_open,
     .close = check_close,
     .buffer_new = check_buffer_new,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * order.c - which steps of a plan have to come before which others, and random orders that keep to
- * it. There are three reasons:
+ * order.c - derives order constraints between the steps of a plan, and draws random orders that
+ * satisfy them. There are three kinds of constraint:
  *
- *   - a step reads what another wrote;
- *   - a step overwrites a value, by a later version of a state or by a result in its place: those that
- *     read the old one come first;
- *   - two blocks share bytes of the region: all that touch the earlier one come before all that touch
- *     the later.
+ *   - a step runs after the steps whose results it reads;
+ *   - a step that overwrites a value (a new version of a state, or an output in place) runs after
+ *     the readers of the old value;
+ *   - if two blocks share bytes of the region, the steps that touch the earlier one run before the
+ *     steps that touch the later one.
  *
- * The plan's own order has to keep to all of them, or else the plan is wrong.
+ * A plan whose own order violates a constraint is invalid.
  */
 #include "device/check/check.h"
 
@@ -17,7 +17,7 @@ typedef struct {
     int from, to;
 } edge;
 
-/* Bytes [low, high) of the region, or of the ports, and whose they were last. */
+/* Bytes [low, high) of the region or of the ports, and the extent that used them last. */
 typedef struct {
     size_t low, high;
     int extent;
@@ -27,7 +27,7 @@ typedef struct {
     wf_check_draft *d;
     edge *edges;
     int edge_count;
-    piece *pieces; /* by address, not overlapping */
+    piece *pieces; /* sorted by address, not overlapping */
     int piece_count;
 } orderer;
 
@@ -46,6 +46,7 @@ static void add_edge(orderer *o, int from, int to)
     o->edges[o->edge_count++] = (edge){from, to};
 }
 
+/* Nodes of the constraint graph for the begin and end of a block's lifetime. */
 static int life_begins(const orderer *o, int block)
 {
     return o->d->plan->step_count + 2 * block;
@@ -56,7 +57,7 @@ static int life_ends(const orderer *o, int block)
     return life_begins(o, block) + 1;
 }
 
-/* ---- Data, and what is overwritten ---- */
+/* ---- Reads and overwrites ---- */
 
 static wf_status order_read(orderer *o, int step, const wf_node *made_by)
 {
@@ -64,15 +65,14 @@ static wf_status order_read(orderer *o, int step, const wf_node *made_by)
     int writer = o->d->step_of[made_by->id];
     if (writer >= step)
         return wf_fail(o->d->plan->ctx, WF_ERR_INTERNAL,
-                       "the plan is wrong: node %d (%s) runs before node %d (%s), whose result "
-                       "it reads",
+                       "invalid plan: node %d (%s) runs before node %d (%s), whose result it reads",
                        n->id, op_of(n), made_by->id, op_of(made_by));
     if (writer >= 0)
         add_edge(o, writer, step);
     return WF_OK;
 }
 
-/* Of a concat that is no step the parts are waited for. */
+/* A joined concat is not a step: its readers wait for its parts. */
 static wf_status order_reads(orderer *o, int step)
 {
     const wf_node *n = node_of(o, step);
@@ -87,22 +87,22 @@ static wf_status order_reads(orderer *o, int step)
     return WF_OK;
 }
 
-/* `step` overwrites the value of `slot`, which step `writer` made; -1: which was there before. */
+/* Adds the constraints of `step` overwriting the value of `slot`, written by step `writer`; -1:
+ * written before the run. */
 static wf_status order_overwrite(orderer *o, int step, int slot, int writer)
 {
     const wf_node *n = node_of(o, step);
     if (writer >= step)
         return wf_fail(o->d->plan->ctx, WF_ERR_INTERNAL,
-                       "the plan is wrong: node %d (%s) has two results in one place", n->id,
-                       op_of(n));
+                       "invalid plan: node %d (%s) has two results in one place", n->id, op_of(n));
     if (writer >= 0)
         add_edge(o, writer, step);
     for (int r = o->d->read_first[slot]; r >= 0; r = o->d->read_next[r]) {
         int reader = o->d->reader[r];
         if (reader > step)
             return wf_fail(o->d->plan->ctx, WF_ERR_INTERNAL,
-                           "the plan is wrong: node %d (%s) overwrites what node %d (%s) still has "
-                           "to read",
+                           "invalid plan: node %d (%s) overwrites a value that node %d (%s) still "
+                           "has to read",
                            n->id, op_of(n), node_of(o, reader)->id, op_of(node_of(o, reader)));
         if (reader < step)
             add_edge(o, reader, step);
@@ -114,7 +114,8 @@ static wf_status order_values(orderer *o)
 {
     wf_check_draft *d = o->d;
     size_t extents = (size_t)d->check->extent_count + 1;
-    int *holds = wf_arena_alloc(&d->scratch, extents * sizeof *holds); /* 1 + slot of its value */
+    int *holds =
+        wf_arena_alloc(&d->scratch, extents * sizeof *holds); /* 1 + slot of its value; 0: unused */
     int *writer = wf_arena_alloc(&d->scratch, extents * sizeof *writer);
     if (!holds || !writer)
         return WF_ERR_MEMORY;
@@ -132,7 +133,7 @@ static wf_status order_values(orderer *o)
                 continue;
             const wf_value *whole = wf_check_whole(d, &n->out[k]);
             int slot = d->slot[whole->node->id] + whole->index;
-            if (holds[x] > 0 && holds[x] != 1 + slot) /* else it is one more part */
+            if (holds[x] > 0 && holds[x] != 1 + slot) /* equal: another part of a concat */
                 WF_TRY(order_overwrite(o, s, holds[x] - 1, writer[x]));
             holds[x] = 1 + slot;
             writer[x] = s;
@@ -143,21 +144,22 @@ static wf_status order_values(orderer *o)
 
 /* ---- Memory ---- */
 
-/* Extent x takes bytes over from the one that had them. */
+/* Extent x reuses bytes of extent `before`: its lifetime begins after that of `before` ends. */
 static wf_status succeed(orderer *o, int before, int x)
 {
     const wf_check_extent *a = &o->d->check->extents[before], *b = &o->d->check->extents[x];
     if (b->kind == WF_PLACE_PORT || a->last >= b->first)
         return wf_fail(o->d->plan->ctx, WF_ERR_INTERNAL,
-                       "the plan is wrong: %s of node %d (%s) and %s of node %d (%s) share memory "
-                       "and are needed at one time",
+                       "invalid plan: %s of node %d (%s) and %s of node %d (%s) share memory while "
+                       "both are in use",
                        a->workspace ? "the workspace" : "a value", a->node->id, op_of(a->node),
                        b->workspace ? "the workspace" : "a value", b->node->id, op_of(b->node));
     add_edge(o, life_ends(o, before), life_begins(o, x));
     return WF_OK;
 }
 
-/* Only the last holder of each byte is remembered: it came after all that had the byte before. */
+/* Records x as the last user of its bytes. Only the last user of each byte matters: it already
+ * comes after all earlier users. */
 static wf_status claim(orderer *o, int x)
 {
     const wf_check_extent *b = &o->d->check->extents[x];
@@ -199,7 +201,9 @@ static wf_status order_memory(orderer *o)
     return WF_OK;
 }
 
-/* ---- The graph ---- */
+/* ---- The constraint graph ---- */
+
+/* Converts the list of edges to adjacency lists. */
 
 static wf_status build_graph(orderer *o)
 {
@@ -220,7 +224,8 @@ static wf_status build_graph(orderer *o)
     }
     for (int i = 1; i <= g->nodes; i++)
         g->first[i + 1] += g->first[i];
-    for (int i = 0; i < o->edge_count; i++) /* first[i + 1] runs from the begin to the end of i */
+    for (int i = 0; i < o->edge_count;
+         i++) /* advances first[i + 1] from the begin to the end of list i */
         g->next[g->first[o->edges[i].from + 1]++] = o->edges[i].to;
     return WF_OK;
 }
@@ -229,8 +234,9 @@ wf_status wf_check_find_order(wf_check_draft *d)
 {
     const wf_check *c = d->check;
     orderer o = {.d = d};
-    /* An overwritten value has one overwriter, which each of its readers precedes; a claim makes at
-     * most two pieces more than it takes, and leaves at most two of those it meets. */
+    /* Upper bound on edges. A value is overwritten at most once, after each of its readers. A claim
+     * adds at most two more pieces than it removes, and keeps at most two of those that it
+     * overlaps. */
     size_t edges = ((size_t)d->parts + 1) * (size_t)d->reads + (size_t)d->values +
                    2 * (size_t)c->touch_first[d->plan->step_count] + 4 * (size_t)c->extent_count;
     o.edges = wf_arena_alloc(&d->scratch, (edges + 1) * sizeof *o.edges);
@@ -243,10 +249,11 @@ wf_status wf_check_find_order(wf_check_draft *d)
     return build_graph(&o);
 }
 
-/* ---- Drawing ---- */
+/* ---- Drawing an order ---- */
 
-/* A step waits to be drawn; the life of a block begins or ends as soon as it can. At most three deep:
- * a step ends a life, by which another begins, for which a step waited. */
+/* Handles a node without predecessors left. A step becomes ready to be drawn; the begin or end of a
+ * lifetime happens at once. Recursion is at most three deep: a lifetime ends, another begins, a
+ * step becomes ready. */
 static void release(wf_check_graph *g, int node)
 {
     if (node < g->steps) {

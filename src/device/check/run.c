@@ -1,23 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * run.c - runs the steps of a plan in a random legal order and watches what they do to memory.
+ * run.c - runs the steps of a plan in a random legal order and checks every memory access it can.
  *
- * Memory of the region that holds nothing is poisoned. A block is given its guards before the first
- * step that touches it and is poisoned after the last; a read of what was not written, or not any
- * more, shows as NaN in the results. A write to where nothing may be written fails the run with a
- * sentence. Runs allocate nothing.
+ * Unused memory of the region is poisoned. A block gets its guards before the first step that
+ * touches it and is poisoned after the last. Reading unwritten or expired memory thus yields NaN in
+ * the results. A write outside a step's results and workspace fails the run. Runs allocate nothing.
  */
 #include "device/check/check.h"
 
 typedef struct {
     wf_plan_exec *e;
     wf_check *c;
-    int step; /* that runs; -1: none */
+    int step; /* the current step; -1: no step runs */
 } watch;
 
 /* ---- Addresses ---- */
 
-/* What an extent's offsets count from. */
+/* Returns the base address of an extent's offsets. */
 static unsigned char *base_of(const watch *w, const wf_check_extent *x)
 {
     const wf_session *session = w->e->head.session;
@@ -26,7 +25,7 @@ static unsigned char *base_of(const watch *w, const wf_check_extent *x)
     return x->kind == WF_PLACE_PORT ? w->e->ports->base : session->region->base;
 }
 
-/* The same in the copy; NULL: there is none. */
+/* Returns the same base in the shadow copy; NULL: it has no copy. */
 static unsigned char *copy_of(const watch *w, const wf_check_extent *x)
 {
     if (x->kind == WF_PLACE_STATE)
@@ -34,7 +33,7 @@ static unsigned char *copy_of(const watch *w, const wf_check_extent *x)
     return x->kind == WF_PLACE_PORT ? w->c->ports_copy : w->c->region_copy;
 }
 
-/* Takes bytes over into the copy: they are as they should be. */
+/* Updates the shadow copy: bytes [from, to) now have their expected contents. */
 static void accept(const watch *w, const wf_check_extent *x, size_t from, size_t to)
 {
     unsigned char *copy = copy_of(w, x);
@@ -62,6 +61,7 @@ static void set_guards(const watch *w, const wf_check_extent *x)
     accept(w, x, x->begin + x->bytes, x->high);
 }
 
+/* Detects changes of operands; not cryptographic. */
 static uint64_t hash(const unsigned char *from, size_t bytes)
 {
     uint64_t h = bytes, word;
@@ -75,7 +75,7 @@ static uint64_t hash(const unsigned char *from, size_t bytes)
     return h;
 }
 
-/* ---- Sentences ---- */
+/* ---- Messages ---- */
 
 static bool lies_in(const watch *w, const wf_value *v, const wf_check_extent *x)
 {
@@ -87,7 +87,7 @@ static bool lies_in(const watch *w, const wf_value *v, const wf_check_extent *x)
     return place->kind == WF_PLACE_PORT ? place->offset == x->begin : place->state == x->node;
 }
 
-/* What an extent is to the step that runs. */
+/* Names an extent relative to the current step: "its output 0", "its operand 1", or by its node. */
 static void name_extent(const watch *w, const wf_check_extent *x, char *buf, size_t cap)
 {
     const wf_node *n = w->step < 0 ? NULL : w->e->plan->steps[w->step].node;
@@ -112,7 +112,8 @@ static void name_extent(const watch *w, const wf_check_extent *x, char *buf, siz
                        wf_node_def(x->node)->name);
 }
 
-/* "op (kernel k, node 3) did something to its output 0": `x` NULL leaves that away. */
+/* Fails with "sin (kernel k, node 3) wrote before its output 0, in run 1 with seed 7". `did` is the
+ * verb part; x names the extent and may be NULL. */
 static wf_status fault(const watch *w, const char *did, const wf_check_extent *x)
 {
     const wf_check_device *device = (const wf_check_device *)w->e->head.session->device;
@@ -137,7 +138,7 @@ static wf_status check_guards(const watch *w, const wf_check_extent *x)
 {
     const unsigned char *base = base_of(w, x);
     size_t before = x->begin - x->low, after = x->high - x->begin - x->bytes;
-    if (x->kind == WF_PLACE_STATE) { /* a buffer of its own, unless the memory is somebody else's */
+    if (x->kind == WF_PLACE_STATE) { /* its own buffer, which has edges unless it is borrowed */
         bool borrowed = w->e->states[x->node->id]->buffer->borrowed;
         before = after = borrowed ? 0 : WF_CHECK_EDGE;
     }
@@ -149,7 +150,7 @@ static wf_status check_guards(const watch *w, const wf_check_extent *x)
     return WF_OK;
 }
 
-/* Byte `at` of the region or of the ports changed. */
+/* Fails with the owner of byte `at` of the region or port memory, which changed unexpectedly. */
 static wf_status wrote_to(const watch *w, wf_place_kind kind, size_t at)
 {
     for (int i = 0; i < w->c->extent_count; i++) {
@@ -161,9 +162,10 @@ static wf_status wrote_to(const watch *w, wf_place_kind kind, size_t at)
                                                      : "changed",
                          x);
     }
-    return fault(w, "wrote to memory that holds nothing", NULL);
+    return fault(w, "wrote to unused memory", NULL);
 }
 
+/* Compares memory with its shadow copy and reports the first difference. */
 static wf_status compare_copy(const watch *w, wf_place_kind kind, const unsigned char *base,
                               const unsigned char *copy, size_t bytes)
 {
@@ -182,7 +184,7 @@ static bool edges_intact(const wf_buffer *b)
            wf_check_intact(base + b->bytes, WF_CHECK_EDGE);
 }
 
-/* A step changed nothing that it had not to change. */
+/* Checks that a step changed only its results and its workspace. */
 static wf_status check_step(const watch *w, const wf_check_touch *touch, int count)
 {
     const wf_memory *memory = &w->e->plan->memory;
@@ -197,7 +199,7 @@ static wf_status check_step(const watch *w, const wf_check_touch *touch, int cou
             return fault(w, "changed", x);
     }
     if (!edges_intact(w->e->head.session->region) || !edges_intact(w->e->ports))
-        return fault(w, "wrote outside of the memory of the plan", NULL);
+        return fault(w, "wrote outside the memory of the plan", NULL);
     WF_TRY(compare_copy(w, WF_PLACE_REGION, w->e->head.session->region->base, c->region_copy,
                         memory->activations));
     return compare_copy(w, WF_PLACE_PORT, w->e->ports->base, c->ports_copy, memory->ports);
@@ -205,6 +207,7 @@ static wf_status check_step(const watch *w, const wf_check_touch *touch, int cou
 
 /* ---- Running ---- */
 
+/* Poisons the region, sets the guards of ports, and poisons outputs. */
 static void begin_run(const watch *w)
 {
     const wf_memory *memory = &w->e->plan->memory;
@@ -217,7 +220,7 @@ static void begin_run(const watch *w)
         c->left[i] = -1;
         if (x->kind != WF_PLACE_PORT)
             continue;
-        c->left[i] = x->touches + 1; /* there before the run and after it */
+        c->left[i] = x->touches + 1; /* + 1: ports stay in use after the run */
         set_guards(w, x);
         if (x->node->op == WF_OP_input)
             accept(w, x, x->begin, x->begin + x->bytes);
@@ -226,7 +229,7 @@ static void begin_run(const watch *w)
     }
 }
 
-/* Before a step touches an extent. */
+/* Prepares an extent before its first touch: it must still be poisoned, and gets its guards. */
 static wf_status begin_touch(const watch *w, int extent)
 {
     const wf_check_extent *x = &w->c->extents[extent];
@@ -237,7 +240,7 @@ static wf_status begin_touch(const watch *w, int extent)
         return WF_OK;
     if (!is_poisoned(base_of(w, x) + x->low, x->high - x->low)) {
         const watch nobody = {w->e, w->c, -1};
-        return fault(&nobody, "wrote to what held nothing, before it was to hold", x);
+        return fault(&nobody, "wrote to unused memory reserved for", x);
     }
     set_guards(w, x);
     return WF_OK;
@@ -268,7 +271,7 @@ static wf_status run_step(const watch *w)
     return WF_OK;
 }
 
-/* All guards that are left, and all memory that holds nothing. */
+/* Checks the guards of ports and states, and that the whole region is poisoned again. */
 static wf_status end_run(const watch *w)
 {
     const wf_session *session = w->e->head.session;
@@ -276,7 +279,7 @@ static wf_status end_run(const watch *w)
         if (w->c->extents[i].kind == WF_PLACE_PORT || w->c->extents[i].kind == WF_PLACE_STATE)
             WF_TRY(check_guards(w, &w->c->extents[i]));
     if (!is_poisoned(session->region->base, w->e->plan->memory.activations))
-        return fault(w, "wrote to memory that holds nothing", NULL);
+        return fault(w, "wrote to unused memory", NULL);
     return WF_OK;
 }
 

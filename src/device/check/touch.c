@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * touch.c - which memory there is in a plan, and which of it every step reads and writes. Read off
- * the steps and places alone; the lifetimes that the planner noted are not believed.
+ * touch.c - derives the memory extents of a plan, and which of them every step reads and writes. It
+ * uses only steps and places, not the lifetimes that the planner computed: those are under test.
  */
 #include "base/check.h"
 #include "device/check/check.h"
@@ -43,14 +43,16 @@ int wf_check_extent_of(const wf_check_draft *d, const wf_value *root)
 
 /* ---- Extents ---- */
 
+/* Fails with an error about the memory of n; `what` is the predicate of the sentence. */
 static wf_status refuse(const wf_check_draft *d, const wf_node *n, const char *what)
 {
-    return wf_fail(d->plan->ctx, WF_ERR_INTERNAL, "the plan is wrong: %s node %d (%s) %s",
+    return wf_fail(d->plan->ctx, WF_ERR_INTERNAL, "invalid plan: %s node %d (%s) %s",
                    wf_node_is(n, WF_FLAG_SOURCE) ? "the value of" : "a result or workspace of",
                    n->id, wf_node_def(n)->name, what);
 }
 
-/* `low`: where the guard before it begins. */
+/* Adds an extent after checking its bounds and alignment. `low` is the begin of the guard before
+ * it. */
 static wf_status add_extent(wf_check_draft *d, wf_check_extent x, size_t low)
 {
     const wf_target *target = &d->e->head.session->device->target;
@@ -62,7 +64,7 @@ static wf_status add_extent(wf_check_draft *d, wf_check_extent x, size_t low)
         if (low % target->alignment != 0 || x.begin != low + target->guard ||
             !wf_add_size(x.bytes, 2 * target->guard, &bytes) ||
             !wf_align_size(bytes, target->alignment, &bytes) || low > all || bytes > all - low)
-            return refuse(d, x.node, "does not lie within the memory of the plan");
+            return refuse(d, x.node, "is outside the memory of the plan");
         x.low = low;
         x.high = low + bytes;
     }
@@ -79,7 +81,7 @@ static wf_status add_block(wf_check_draft *d, int block, const wf_node *node)
                          .workspace = !info->value,
                          .begin = wf_plan_offset(d->plan, d->e->head.session->device, block),
                          .bytes = info->bytes};
-    if (b->bytes == 0) { /* its values moved into another block */
+    if (b->bytes == 0) { /* merged into another block */
         x.kind = WF_PLACE_NONE;
         d->check->extents[d->check->extent_count++] = x;
         return WF_OK;
@@ -102,7 +104,7 @@ static wf_status add_blocks(wf_check_draft *d)
     return WF_OK;
 }
 
-/* The memory of a port or a state. */
+/* Adds the extent of v if it is a port or a state. */
 static wf_status add_value(wf_check_draft *d, const wf_value *v)
 {
     const wf_place *place = place_of(d, v);
@@ -136,9 +138,10 @@ static wf_status find_extents(wf_check_draft *d)
     return WF_OK;
 }
 
-/* ---- Concats that are no steps ---- */
+/* ---- Joined concats ---- */
 
-/* Whether operand i lies where it belongs in the result, which is dense. */
+/* Returns whether operand i is stored at its position in the concat's dense result. Computes
+ * strides itself: wf_place_part is under test. */
 static bool is_in_place(const wf_check_draft *d, const wf_node *concat, int i)
 {
     const wf_attr_axis *a = concat->attr;
@@ -157,7 +160,8 @@ static bool is_in_place(const wf_check_draft *d, const wf_node *concat, int i)
     return part->first == first;
 }
 
-/* Whatever is neither given nor a view that shares memory has to be a step, or a concat of results of steps. */
+/* Checks that every node is a source, a shared view, a step, or a concat whose operands are written
+ * in place by steps. Records the parts of such concats. */
 static wf_status find_parts(wf_check_draft *d)
 {
     const wf_graph *g = d->plan->graph;
@@ -169,7 +173,7 @@ static wf_status find_parts(wf_check_draft *d)
         for (int k = 0; k < n->nin; k++) {
             const wf_value *root = wf_check_root(d, n->in[k]);
             if (n->op != WF_OP_concat || d->step_of[root->node->id] < 0 || !is_in_place(d, n, k))
-                return refuse(d, n, "is made by nobody");
+                return refuse(d, n, "is computed by no step");
             d->whole[d->slot[root->node->id] + root->index] = &n->out[0];
         }
         d->parts = n->nin > d->parts ? n->nin : d->parts;
@@ -179,7 +183,8 @@ static wf_status find_parts(wf_check_draft *d)
 
 /* ---- Touches ---- */
 
-/* Whether all elements of v lie in the memory of its root, or of what that is a part of. */
+/* Returns whether all elements of v are inside the memory of its root, or of the concat that the
+ * root is part of. */
 static bool is_inside(const wf_check_draft *d, const wf_value *v, const wf_value *root)
 {
     const wf_place *place = place_of(d, v);
@@ -191,7 +196,8 @@ static bool is_inside(const wf_check_draft *d, const wf_value *v, const wf_value
     return place->first >= 0 && last >= 0 && last < wf_dims_count(&wf_check_whole(d, root)->shape);
 }
 
-/* A step touches an extent once, however many of its operands and results lie there. */
+/* Records that a step touches an extent: one touch per step and extent, whatever the number of
+ * operands and results in it. */
 static void touch(wf_check_draft *d, int step, int extent, bool written)
 {
     wf_check *c = d->check;
@@ -207,6 +213,7 @@ static void touch(wf_check_draft *d, int step, int extent, bool written)
     x->last = step;
 }
 
+/* Records a read or a write of v, and checks that v is inside its memory. */
 static wf_status touch_value(wf_check_draft *d, int step, const wf_value *v, bool written)
 {
     const wf_value *root = wf_check_root(d, v);
@@ -223,7 +230,7 @@ static wf_status touch_value(wf_check_draft *d, int step, const wf_value *v, boo
     const wf_check_extent *x = &d->check->extents[extent];
     if (x->kind == WF_PLACE_NONE || !is_inside(d, v, root) ||
         (x->kind != WF_PLACE_STATE && bytes > x->bytes))
-        return refuse(d, root->node, "does not lie within its memory");
+        return refuse(d, root->node, "is outside its memory");
     touch(d, step, extent, written);
     return WF_OK;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * buffer.c - arrays of a plugin as buffers. They are replaced, never changed.
+ * buffer.c - wraps arrays of a plugin as buffers. PJRT arrays are immutable: a write replaces the
+ * array.
  *
- * Programs have no quantized types: such an array is decoded to f32 when it is written, and cannot be
- * read back. head.bytes counts what the plugin stores; the host sees the blocks of b->type.
+ * Programs have no quantized types. A quantized array is decoded to f32 when it is written, and
+ * cannot be read back. head.bytes is the size that the plugin stores; on the host the array has the
+ * type b->type.
  */
 #include <string.h>
 
@@ -53,22 +55,21 @@ void wf_pjrt_buffer_check(wf_pjrt_buffer *b)
     wf_pjrt_plugin *p = plugin_of(b);
     pjrt_deleted_args args = {.buffer = b->handle};
     if (!b->handle || !wf_pjrt_has(p, PJRT_BUFFER_IS_DELETED) ||
-        wf_pjrt_call(p, PJRT_BUFFER_IS_DELETED, &args, deleted, "ask for an array") != WF_OK ||
+        wf_pjrt_call(p, PJRT_BUFFER_IS_DELETED, &args, deleted, "query an array") != WF_OK ||
         !args.deleted)
         return;
     wf_pjrt_buffer_replace(b, NULL);
     b->lost = true;
 }
 
-/* Zeros in place of what was lost would go unnoticed. */
+/* Fails if the array was lost: silently using zeros instead would hide the loss. */
 static wf_status check_lost(const wf_pjrt_buffer *b)
 {
     if (!b->lost)
         return WF_OK;
-    return wf_fail(
-        b->head.device->ctx, WF_ERR_DEVICE,
-        "pjrt lost an array of %zu bytes in a run that failed: it has to be written anew",
-        b->head.bytes);
+    return wf_fail(b->head.device->ctx, WF_ERR_DEVICE,
+                   "pjrt lost an array of %zu bytes in a failed run; write it again",
+                   b->head.bytes);
 }
 
 static int element_type(wf_type type)
@@ -82,11 +83,12 @@ static int element_type(wf_type type)
     case WF_I32: return PJRT_S32;
     case WF_I8: return PJRT_S8;
     case WF_U8: return PJRT_U8;
-    default: wf_assert(!"a type that programs do not have"); return 0;
+    default: wf_assert(!"a type that programs lack"); return 0;
     }
 }
 
-/* Puts a new array in place of what was there. strides: NULL, or bytes from one index to the next. */
+/* Replaces the array by a copy of host memory. `strides` are in bytes; NULL: dense. Waits for the
+ * copy. */
 static wf_status upload(wf_pjrt_buffer *b, const void *from, const int64_t *strides)
 {
     wf_pjrt_plugin *p = plugin_of(b);
@@ -103,6 +105,7 @@ static wf_status upload(wf_pjrt_buffer *b, const void *from, const int64_t *stri
     return wf_pjrt_await(p, args.done, "copy an array to the device");
 }
 
+/* Decodes a quantized array to f32 and uploads that. */
 static wf_status upload_decoded(wf_pjrt_buffer *b, const void *from)
 {
     wf_ctx *ctx = b->head.device->ctx;
@@ -122,15 +125,15 @@ wf_status wf_pjrt_buffer_write(wf_pjrt_buffer *b, const void *from)
     return wf_stablehlo_type(b->type) == b->type ? upload(b, from, NULL) : upload_decoded(b, from);
 }
 
-/* One zero, repeated by strides that do not move; where a plugin does not take those, as many zeros as
- * there are elements. */
+/* Uploads a single zero with all strides 0. If the plugin refuses such strides, uploads a full
+ * array of zeros. */
 wf_status wf_pjrt_buffer_touch(wf_pjrt_buffer *b)
 {
-    static const int64_t still[WF_MAX_RANK];
+    static const int64_t no_strides[WF_MAX_RANK];
     static const uint32_t zero;
     wf_ctx *ctx = b->head.device->ctx;
     WF_TRY(check_lost(b));
-    if (b->handle || b->head.bytes == 0 || upload(b, &zero, still) == WF_OK)
+    if (b->handle || b->head.bytes == 0 || upload(b, &zero, no_strides) == WF_OK)
         return WF_OK;
     void *zeros = wf_mem_new(ctx, b->head.bytes);
     if (!zeros)
@@ -140,7 +143,7 @@ wf_status wf_pjrt_buffer_touch(wf_pjrt_buffer *b)
     return status;
 }
 
-/* Devices may order axes as they like; we ask for rows. */
+/* Requests row-major order: a device may store axes in another order. */
 wf_status wf_pjrt_buffer_read(const wf_pjrt_buffer *b, void *to)
 {
     wf_pjrt_plugin *p = plugin_of(b);

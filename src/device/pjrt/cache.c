@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cache.c - compiled programs on disk.
+ * cache.c - caches compiled programs on disk.
  *
- * WEFT_CACHE names a folder, which must exist. A file of it, pjrt-KEY.bin, is a head, the text of the
- * program, and the executable as the plugin writes it. The key is a hash of the text, of the options it
- * is compiled with, and of what tells this build of the plugin on this kind of processor from others;
- * executables are good for no other. A file that is not what it should be is ignored and written anew.
- * Executables are code: nobody else should be able to write there.
+ * WEFT_CACHE names an existing folder. Its files pjrt-KEY.bin contain a header, the text of the
+ * program, and the executable as the plugin serialized it. The key is a hash of the text, the
+ * compile options, the build of the plugin and the kind of processor: executables run only with the
+ * same four. An invalid file is ignored and written again.
+ *
+ * Security: executables are code, so only the user should have write access to the folder.
  */
 #include <stdio.h>
 #include <string.h>
@@ -19,18 +20,18 @@
 typedef struct {
     char magic[8];
     uint64_t key;
-    uint64_t text_bytes, data_bytes; /* of the two parts that follow */
-    uint64_t check;                  /* of the data */
+    uint64_t text_bytes, data_bytes; /* of program text and executable, which follow */
+    uint64_t check;                  /* FNV-1a of the executable */
 } cache_head;
 
 static const char magic[8] = "weftpjr1";
 
 /* ---- Keys ---- */
 
-/* Code for one processor may not run on another with the same plugin. */
+/* Hashes the processor's feature flags: code compiled for one processor may not run on another. */
 static uint64_t hash_processor(wf_ctx *ctx, uint64_t h)
 {
-    static const char *const fields[] = {"\nflags", "\nFeatures"}; /* of x86 and of arm */
+    static const char *const fields[] = {"\nflags", "\nFeatures"}; /* x86, arm */
     char *text;
     size_t bytes;
     if (wf_file_read(ctx, "/proc/cpuinfo", 1 << 24, &text, &bytes) != WF_OK)
@@ -55,13 +56,14 @@ static uint64_t key_of(wf_pjrt_plugin *p, const wf_pjrt_program *program)
     h = wf_hash_fnv1a(h, options, bytes);
     h = wf_hash_fnv1a(h, p->platform, strlen(p->platform));
     if (wf_pjrt_has(p, PJRT_CLIENT_PLATFORM_VERSION) &&
-        wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_VERSION, &version, bytes, "ask for the version") ==
-            WF_OK)
+        wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_VERSION, &version, bytes,
+                     "query the platform version") == WF_OK)
         h = wf_hash_fnv1a(h, version.text, version.bytes);
     return hash_processor(p->ctx, h);
 }
 
-/* The path of the program's file, for wf_mem_free; NULL when there is no cache. */
+/* Returns the path of the program's file; the caller frees it. NULL: caching is off or
+ * unsupported. */
 static char *path_of(wf_pjrt_plugin *p, const wf_pjrt_program *program, uint64_t *key)
 {
     const char *folder = wf_cache_named();
@@ -78,28 +80,29 @@ static char *path_of(wf_pjrt_plugin *p, const wf_pjrt_program *program, uint64_t
 
 /* ---- Loading ---- */
 
-/* What is wrong with the file, or NULL. */
+/* Validates the file and reads its header. Returns what is wrong, or NULL. */
 static const char *find_fault(const wf_map *map, const wf_pjrt_program *program, uint64_t key,
                               cache_head *head)
 {
     if (map->size < sizeof *head)
-        return "it is cut short";
+        return "it is truncated";
     memcpy(head, map->data, sizeof *head);
     if (memcmp(head->magic, magic, sizeof magic) != 0)
-        return "it is something else";
+        return "it has another format";
     if (head->key != key || head->text_bytes != program->bytes)
-        return "it is another program's";
+        return "it belongs to another program";
     if (head->data_bytes != map->size - sizeof *head - program->bytes ||
         map->size - sizeof *head < program->bytes)
-        return "it is cut short";
+        return "it is truncated";
     const uint8_t *text = map->data + sizeof *head, *data = text + program->bytes;
     if (memcmp(text, program->text, program->bytes) != 0)
-        return "it is another program's";
+        return "it belongs to another program";
     if (wf_hash_fnv1a(WF_FNV1A, data, (size_t)head->data_bytes) != head->check)
         return "it is damaged";
     return NULL;
 }
 
+/* Returns NULL and sets program->loaded, or returns what is wrong. */
 static const char *load_file(wf_pjrt_plugin *p, wf_pjrt_program *program, const char *path,
                              uint64_t key)
 {
@@ -131,7 +134,8 @@ bool wf_pjrt_cache_load(wf_pjrt_plugin *p, wf_pjrt_program *program)
     if (path && wf_file_look(path, &stamp)) {
         fault = load_file(p, program, path, key);
         if (fault)
-            wf_ctx_log(p->ctx, WF_LOG_WARN, "the program in %s is compiled anew: %s", path, fault);
+            wf_ctx_log(p->ctx, WF_LOG_WARN, "compiling again instead of loading %s: %s", path,
+                       fault);
     }
     wf_mem_free(p->ctx, path);
     return program->loaded != NULL;
@@ -144,7 +148,7 @@ static wf_status store_file(wf_pjrt_plugin *p, const wf_pjrt_program *program, c
 {
     pjrt_serialize_args args = {.executable = wf_pjrt_executable(p, program)};
     if (!args.executable)
-        return wf_fail(p->ctx, WF_ERR_UNSUPPORTED, "the plugin does not give executables");
+        return wf_fail(p->ctx, WF_ERR_UNSUPPORTED, "the plugin does not return executables");
     wf_status status = wf_pjrt_call(p, PJRT_EXECUTABLE_SERIALIZE, &args, release, "save a program");
     if (status == WF_OK) {
         cache_head head = {.key = key,
@@ -167,7 +171,7 @@ void wf_pjrt_cache_store(wf_pjrt_plugin *p, const wf_pjrt_program *program)
     uint64_t key;
     char *path = path_of(p, program, &key);
     if (path && store_file(p, program, path, key) != WF_OK)
-        wf_ctx_log(p->ctx, WF_LOG_WARN, "a compiled program was not kept: %s",
+        wf_ctx_log(p->ctx, WF_LOG_WARN, "a compiled program was not cached: %s",
                    wf_ctx_message(p->ctx));
     wf_mem_free(p->ctx, path);
 }

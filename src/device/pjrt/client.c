@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * client.c - a plugin's client, and the options that it is made with.
+ * client.c - creates a plugin's client from options.
  *
- * "PLUGIN.so,name=value,..." names a plugin and options. A value is true or false, an integer, a number
- * with a dot, a list of integers in brackets, or else text; which names there are is the plugin's to
- * say.
+ * The spec is "PLUGIN.so,name=value,...". A value is true or false, an integer, a float, a list of
+ * integers in brackets, or text. The plugin defines which names are valid.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,14 +14,14 @@
 typedef struct {
     wf_arena arena;
     const char *path;
-    pjrt_named_value *values; /* with room for one more */
+    pjrt_named_value *values; /* with room for create_client's own option */
     size_t count;
-    int64_t *numbers; /* room for those of all lists to come */
+    int64_t *numbers; /* free space for the elements of further lists */
 } client_options;
 
-/* ---- Reading options ---- */
+/* ---- Parsing options ---- */
 
-/* To the comma that ends the first part of the text, or to its end. Those in brackets are in lists. */
+/* Returns the length of the first option: up to a comma outside brackets, or to the end. */
 static size_t part_length(const char *text)
 {
     size_t n = 0;
@@ -31,7 +30,7 @@ static size_t part_length(const char *text)
     return n;
 }
 
-/* "[0,1]". false: it is no list of integers. */
+/* Parses "[0,1]". Returns false if text is not a list of integers. */
 static bool read_list(client_options *o, const char *text, pjrt_named_value *v)
 {
     v->kind = PJRT_LIST;
@@ -49,6 +48,7 @@ static bool read_list(client_options *o, const char *text, pjrt_named_value *v)
     return false;
 }
 
+/* Parses an integer, or else a float. */
 static bool read_number(const char *text, pjrt_named_value *v)
 {
     const char *at = text;
@@ -84,7 +84,7 @@ static bool read_value(client_options *o, const char *text, pjrt_named_value *v)
     return true;
 }
 
-/* text: one option, which stays. */
+/* Parses one option, "name=value". The result borrows `text`. */
 static wf_status read_option(client_options *o, char *text)
 {
     char *equals = strchr(text, '=');
@@ -92,7 +92,7 @@ static wf_status read_option(client_options *o, char *text)
     if (!equals || equals == text || !equals[1] || !read_value(o, equals + 1, v))
         return wf_fail(
             o->arena.ctx, WF_ERR_USAGE,
-            "option '%s' of the pjrt plugin is not name=value, with true, 2, 0.5, [0,1] or a "
+            "invalid option '%s' of the pjrt plugin; use name=value with true, 2, 0.5, [0,1] or a "
             "word as the value",
             text);
     v->size = sizeof *v;
@@ -101,6 +101,7 @@ static wf_status read_option(client_options *o, char *text)
     return WF_OK;
 }
 
+/* Parses the whole spec into o->path and o->values. */
 static wf_status read_options(client_options *o, const char *spec)
 {
     char *text = wf_arena_strdup(&o->arena, spec);
@@ -123,11 +124,11 @@ static wf_status read_options(client_options *o, const char *spec)
     }
     if (!*o->path)
         return wf_fail(o->arena.ctx, WF_ERR_USAGE,
-                       "pjrt was given '%s', which does not begin with a plugin's path", spec);
+                       "pjrt options '%s' do not begin with the path of a plugin", spec);
     return WF_OK;
 }
 
-/* ---- Making a client ---- */
+/* ---- Creating a client ---- */
 
 static bool has_option(const client_options *o, const char *name)
 {
@@ -142,14 +143,14 @@ static wf_status make_client(wf_pjrt_plugin *p, const client_options *o, size_t 
 {
     pjrt_client_args create = {.options = count ? o->values : NULL, .option_count = count};
     WF_TRY(wf_pjrt_call_sized(p, PJRT_CLIENT_CREATE, &create,
-                              wf_pjrt_size(p, WF_PJRT_CLIENT_CREATE), "make a client"));
+                              wf_pjrt_size(p, WF_PJRT_CLIENT_CREATE), "create a client"));
     p->client = create.client;
     return WF_OK;
 }
 
-/* Plugins for GPUs would take most of the memory for themselves at once. What platform it is can be
- * asked only when it is too late, so all are told not to; those that know no such option refuse it, and
- * are not told. */
+/* Creates the client with preallocate=false, unless the user set it: GPU plugins would otherwise
+ * allocate most of the memory at once. The platform is known only after creation, so every plugin
+ * gets the option; a plugin that refuses it gets a second call without it. */
 static wf_status create_client(wf_pjrt_plugin *p, const client_options *o)
 {
     static const char ours[] = "preallocate";
@@ -167,7 +168,7 @@ static wf_status create_client(wf_pjrt_plugin *p, const client_options *o)
     return status;
 }
 
-/* The last line of a text that has no NUL, unless it is but the platform's name. */
+/* Copies the last line of a text without NUL. Copies "" if it only repeats the platform's name. */
 static void copy_line(const wf_pjrt_plugin *p, char *to, size_t cap, const char *text, size_t bytes)
 {
     size_t begin = bytes;
@@ -178,21 +179,22 @@ static void copy_line(const wf_pjrt_plugin *p, char *to, size_t cap, const char 
         to[0] = 0;
 }
 
-/* For people: plugins that do not say are fine. */
+/* Sets version and kind for the device's description. Both are optional in a plugin. */
 static void name_device(wf_pjrt_plugin *p)
 {
     pjrt_description_args d = {.device = p->device};
     pjrt_name_args name = {.client = p->client};
     if (wf_pjrt_has(p, PJRT_CLIENT_PLATFORM_VERSION) &&
-        wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_VERSION, &name, bytes, "ask for the version") ==
+        wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_VERSION, &name, bytes, "query the platform version") ==
             WF_OK &&
         name.text)
         copy_line(p, p->version, sizeof p->version, name.text, name.bytes);
     if (!wf_pjrt_has(p, PJRT_DEVICE_DESCRIPTION) || !wf_pjrt_has(p, PJRT_DESCRIPTION_KIND) ||
-        wf_pjrt_call(p, PJRT_DEVICE_DESCRIPTION, &d, description, "look at the device") != WF_OK)
+        wf_pjrt_call(p, PJRT_DEVICE_DESCRIPTION, &d, description, "query the device") != WF_OK)
         return;
     name = (pjrt_name_args){.client = d.description};
-    if (wf_pjrt_call(p, PJRT_DESCRIPTION_KIND, &name, bytes, "ask what the device is") == WF_OK &&
+    if (wf_pjrt_call(p, PJRT_DESCRIPTION_KIND, &name, bytes, "query the kind of the device") ==
+            WF_OK &&
         name.text)
         copy_line(p, p->kind, sizeof p->kind, name.text, name.bytes);
 }
@@ -200,13 +202,14 @@ static void name_device(wf_pjrt_plugin *p)
 static wf_status find_device(wf_pjrt_plugin *p)
 {
     pjrt_name_args name = {.client = p->client};
-    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_NAME, &name, bytes, "ask for the platform"));
+    WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_PLATFORM_NAME, &name, bytes, "query the platform"));
     snprintf(p->platform, sizeof p->platform, "%.*s", name.bytes < 31 ? (int)name.bytes : 31,
              name.text ? name.text : "");
     pjrt_devices_args devices = {.client = p->client};
     WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_DEVICES, &devices, count, "list the devices"));
     if (devices.count == 0)
-        return wf_fail(p->ctx, WF_ERR_DEVICE, "the %s plugin has no device here", p->platform);
+        return wf_fail(p->ctx, WF_ERR_DEVICE, "the %s plugin found no device on this machine",
+                       p->platform);
     p->device = devices.devices[0];
     name_device(p);
     return WF_OK;

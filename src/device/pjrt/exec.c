@@ -2,10 +2,10 @@
 /*
  * exec.c - executables of the pjrt device.
  *
- * A run hands over handles and gets handles; a state that the program changes gets a new one, which the
- * plugin has put in the memory of the old one. Inputs and outputs have arrays of their own, which are
- * in the device's account while the executable lives, and what the program takes for itself while it
- * runs.
+ * A run passes array handles to the program and receives new ones. A state that the program updates
+ * gets a new handle; its old array is donated, so that the plugin can reuse the memory. Inputs and
+ * outputs have their own arrays. The device's account counts them while the executable lives, and
+ * the program's temporary memory during a run.
  */
 #include <string.h>
 
@@ -19,9 +19,9 @@ typedef struct {
     wf_exec head;
     wf_pjrt_program *program;
     wf_arena arena;      /* ports and the arrays below */
-    wf_pjrt_buffer *own; /* one for each input and each output */
+    wf_pjrt_buffer *own; /* one per input and output */
     int own_count;
-    wf_pjrt_buffer **args, **results; /* own ones, or those of states */
+    wf_pjrt_buffer **args, **results; /* in `own`, or buffers of states */
     void **arg_handles, **result_handles;
     int arg_count, result_count;
     wf_op_stats stats;
@@ -34,7 +34,7 @@ static wf_pjrt_device *device_of(const wf_exec *exec)
 
 /* ---- Binding ---- */
 
-/* A port, and the buffer behind it. */
+/* Adds a port and its buffer. */
 static wf_status bind_port(pjrt_exec *e, const char *name, const wf_value *v, wf_port *out)
 {
     *out = (wf_port){.name = wf_arena_strdup(&e->arena, name),
@@ -42,7 +42,7 @@ static wf_status bind_port(pjrt_exec *e, const char *name, const wf_value *v, wf
                      .shape = v->shape,
                      .bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape)),
                      .where = (size_t)e->own_count,
-                     .written = true}; /* until the program turns out to read it */
+                     .written = true}; /* bind_edge clears it for inputs that the program reads */
     wf_pjrt_buffer *b = &e->own[e->own_count++];
     b->head = (wf_buffer){.device = e->head.session->device};
     b->head.bytes = wf_device_value_bytes(b->head.device, v->type, &v->shape);
@@ -74,7 +74,7 @@ static wf_status bind_ports(pjrt_exec *e, const wf_graph *g)
     return WF_OK;
 }
 
-/* Every state of the graph exists in the session afterwards, also those that no node reads. */
+/* Adds every state of the graph to the session, including unread ones. */
 static wf_status bind_states(pjrt_exec *e, const wf_graph *g)
 {
     for (int i = 0; i < g->node_count; i++) {
@@ -86,7 +86,8 @@ static wf_status bind_states(pjrt_exec *e, const wf_graph *g)
     return WF_OK;
 }
 
-/* The buffer of an argument or a result. */
+/* Returns the buffer of a program argument or result: a state, an output (no source) or an
+ * input. */
 static wf_status bind_edge(pjrt_exec *e, const wf_hlo_port *edge, wf_pjrt_buffer **out)
 {
     if (edge->source && edge->source->op == WF_OP_state) {
@@ -125,7 +126,7 @@ static wf_status bind_edges(pjrt_exec *e, const wf_hlo_program *p)
     return WF_OK;
 }
 
-/* ---- Life ---- */
+/* ---- Running ---- */
 
 static void exec_free(wf_exec *exec)
 {
@@ -165,7 +166,8 @@ static wf_status execute(pjrt_exec *e, void **event)
     return wf_pjrt_call(p, PJRT_EXECUTE, &call, device, "run a program");
 }
 
-/* The outputs of the run before are freed first, or else there would be two of each for a while. */
+/* Collects argument handles. Frees the previous outputs first: otherwise old and new ones would
+ * exist at the same time. */
 static wf_status make_ready(pjrt_exec *e)
 {
     for (int i = 0; i < e->arg_count; i++) {
@@ -177,7 +179,7 @@ static wf_status make_ready(pjrt_exec *e)
     return WF_OK;
 }
 
-/* Returns when the plugin has taken the work; whoever reads waits. */
+/* Returns when the plugin has accepted the work; reading an output waits for it. */
 static wf_status exec_run(wf_exec *exec)
 {
     pjrt_exec *e = (pjrt_exec *)exec;
@@ -188,14 +190,15 @@ static wf_status exec_run(wf_exec *exec)
     wf_device_take(exec->session->device, e->program->temporary);
     wf_status status = execute(e, &event);
     wf_device_give_back(exec->session->device, e->program->temporary);
-    if (status != WF_OK) { /* some plugins have taken what was donated by then */
+    if (status != WF_OK) { /* some plugins have deleted donated arguments by then */
         for (int i = 0; i < e->arg_count; i++)
             wf_pjrt_buffer_check(e->args[i]);
         return status;
     }
     for (int i = 0; i < e->result_count; i++)
         wf_pjrt_buffer_replace(e->results[i], e->result_handles[i]);
-    /* The event before it need not be waited for: what failed there fails here, or was not used. */
+    /* No need to wait for the previous event: a failure there also fails this run, or its results
+     * are not used. */
     wf_pjrt_destroy(&device_of(exec)->plugin, PJRT_EVENT_DESTROY, queue->last);
     queue->last = event;
     e->stats.launches++;
@@ -203,7 +206,7 @@ static wf_status exec_run(wf_exec *exec)
     return WF_OK;
 }
 
-/* A program is one launch: what happens inside it is the plugin's to know. */
+/* Reports the program as one launch: the plugin does not expose its kernels. */
 static bool exec_op_stats(const wf_exec *exec, int index, wf_op_stats *out)
 {
     if (index != 0)
@@ -220,7 +223,7 @@ static const wf_exec_ops pjrt_exec_ops = {
     .free = exec_free,
 };
 
-/* What has no program is told with the device that wanted one. */
+/* Lowers to StableHLO; adds the device's name to the error for an unsupported op. */
 static wf_status lower(const wf_device *device, const wf_graph *graph, wf_hlo_program *out)
 {
     wf_status status = wf_lower_stablehlo(graph, out);
@@ -230,7 +233,7 @@ static wf_status lower(const wf_device *device, const wf_graph *graph, wf_hlo_pr
                    wf_ctx_message(graph->ctx));
 }
 
-/* `graph` is down to ops that have a form in programs. */
+/* Lowers, binds and compiles `graph`, whose ops all have a StableHLO form. */
 static wf_status build(pjrt_exec *e, const wf_graph *graph)
 {
     wf_hlo_program lowered;
@@ -250,8 +253,7 @@ static wf_status build(pjrt_exec *e, const wf_graph *graph)
     return status;
 }
 
-/* Compilers of programs fuse, order and place better than we could from outside: of our passes none
- * is run. */
+/* Runs none of Weft's passes: the plugin's compiler fuses, schedules and plans memory itself. */
 wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, const wf_compile_options *options,
                           wf_exec **out)
 {
@@ -292,8 +294,8 @@ static void count_ports(const wf_device *device, const wf_graph *g, wf_memory *o
     }
 }
 
-/* Inputs, outputs and states are ours. What else a program needs only the plugin knows, and only once
- * it has compiled it; a compilation that follows finds that program. */
+/* Counts inputs, outputs and states. Only the plugin knows a program's temporary memory, and only
+ * after compiling it. The program stays in the device's list, so a later compile reuses it. */
 wf_status wf_pjrt_plan(wf_device *device, const wf_session *session, wf_graph *graph,
                        const wf_compile_options *options, wf_memory *out)
 {

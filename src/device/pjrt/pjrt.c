@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pjrt.c - the pjrt device: a plugin that compiles whole graphs, found by its path. */
+/* pjrt.c - the pjrt device: runs whole graphs through a PJRT plugin, which is loaded by its
+ * path. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,7 +27,7 @@ static wf_status pjrt_open(wf_ctx *ctx, const char *options, wf_device **out)
     const char *spec = *options ? options : getenv(PLUGIN_VARIABLE);
     if (!spec || !*spec)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "pjrt needs a plugin: name it, pjrt:PLUGIN.so, or set " PLUGIN_VARIABLE);
+                       "pjrt needs a plugin; use pjrt:PLUGIN.so or set " PLUGIN_VARIABLE);
     wf_pjrt_device *d = wf_mem_new(ctx, sizeof *d);
     if (!d)
         return WF_ERR_MEMORY;
@@ -56,7 +57,7 @@ static void pjrt_close(wf_device *device)
     wf_mem_free(device->ctx, d);
 }
 
-/* ---- Queues: a plugin keeps its own order, and whoever reads an array waits for it ---- */
+/* ---- Queues: the plugin orders the work itself, and reading an array waits for it ---- */
 
 static wf_status queue_new(wf_device *device, wf_queue **out)
 {
@@ -84,6 +85,7 @@ static void queue_free(wf_queue *queue)
     wf_mem_free(queue->device->ctx, q);
 }
 
+/* Fails unless the copy covers the whole array: PJRT has no partial copies. */
 static wf_status check_whole(wf_queue *queue, const wf_buffer *b, size_t offset, size_t bytes)
 {
     const wf_pjrt_buffer *array = (const wf_pjrt_buffer *)b;
@@ -91,7 +93,7 @@ static wf_status check_whole(wf_queue *queue, const wf_buffer *b, size_t offset,
     if (offset == 0 && bytes == all)
         return WF_OK;
     return wf_fail(queue->device->ctx, WF_ERR_UNSUPPORTED,
-                   "pjrt copies whole arrays only, not %zu of %zu bytes", bytes, all);
+                   "pjrt can copy only whole arrays, not %zu of %zu bytes", bytes, all);
 }
 
 static wf_status copy_in(wf_queue *queue, wf_buffer *to, size_t offset, const void *from,
@@ -108,7 +110,7 @@ static wf_status copy_out(wf_queue *queue, void *to, const wf_buffer *from, size
     return wf_pjrt_buffer_read((const wf_pjrt_buffer *)from, to);
 }
 
-/* ---- Events: plugins have none that we could put into a queue, so recording one waits ---- */
+/* ---- Events: PJRT cannot enqueue an event, so recording one waits for the queue ---- */
 
 static wf_status event_new(wf_device *device, wf_event **out)
 {
@@ -139,8 +141,7 @@ static wf_status event_wait(wf_event *event)
 
 const wf_device_ops wf_pjrt_device_ops = {
     .kind = "pjrt",
-    .doc =
-        "whatever a PJRT plugin drives; pjrt:PLUGIN.so,OPTION=VALUE,... or that in " PLUGIN_VARIABLE,
+    .doc = "any device with a PJRT plugin; pjrt:PLUGIN.so,OPTION=VALUE,... or set " PLUGIN_VARIABLE,
     .open = pjrt_open,
     .close = pjrt_close,
     .buffer_new = wf_pjrt_buffer_new,

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * pjrt_api.h - the part of the PJRT C interface (openxla/xla, xla/pjrt/c/pjrt_c_api.h) that we use,
- * written down from its layout.
+ * pjrt_api.h - the part of the PJRT C API (openxla/xla, xla/pjrt/c/pjrt_c_api.h) that Weft uses,
+ * declared from its binary layout.
  *
- * A plugin exports GetPjrtApi, which returns a table of functions. Slots never move and are only
- * added at the end. Every function takes one struct, which begins with its size, and returns NULL or
- * an error. Sizes end with the last field, without padding. A struct may grow with a minor version; a
- * plugin refuses one that is smaller than its own. So all of them have a spare tail here, zeroed,
- * and the size that is claimed depends on the version of the plugin (plugin.c).
+ * A plugin exports GetPjrtApi, which returns a table of functions. Slots never move; new ones are
+ * added at the end. Every function takes one struct, which begins with its size, and returns NULL
+ * or an error. The size ends with the last field, without padding. A struct may grow in a minor
+ * version, and a plugin refuses a struct smaller than its own. So each struct here has a zeroed
+ * spare tail, and the size passed depends on the plugin's version (plugin.c).
  */
 #ifndef WF_DEVICE_PJRT_PJRT_API_H
 #define WF_DEVICE_PJRT_PJRT_API_H
@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PJRT_SPARE 128 /* bytes behind a struct for fields of versions to come */
+#define PJRT_SPARE 128 /* bytes after a struct for fields of later versions */
 
 typedef struct {
     size_t size;
@@ -41,17 +41,17 @@ enum {
     PJRT_CLIENT_DESTROY = 11,
     PJRT_CLIENT_PLATFORM_NAME = 12,
     PJRT_CLIENT_PLATFORM_VERSION = 14, /* optional */
-    PJRT_CLIENT_DEVICES = 16,          /* those that this process can use */
+    PJRT_CLIENT_DEVICES = 16,          /* addressable devices */
     PJRT_CLIENT_COMPILE = 20,
     PJRT_CLIENT_FROM_HOST = 22,
-    PJRT_DESCRIPTION_KIND = 26,     /* optional: what a device is called */
+    PJRT_DESCRIPTION_KIND = 26,     /* optional: name of a device */
     PJRT_DEVICE_DESCRIPTION = 29,   /* optional */
     PJRT_EXECUTABLE_DESTROY = 40,   /* optional */
     PJRT_EXECUTABLE_SERIALIZE = 49, /* optional */
     PJRT_LOADED_DESTROY = 50,
-    PJRT_LOADED_EXECUTABLE = 51, /* optional: the executable of a loaded one */
+    PJRT_LOADED_EXECUTABLE = 51, /* optional: the executable behind a loaded one */
     PJRT_EXECUTE = 55,
-    PJRT_LOAD = 56, /* optional: from what was serialized */
+    PJRT_LOAD = 56, /* optional: load a serialized executable */
     PJRT_BUFFER_DESTROY = 58,
     PJRT_BUFFER_IS_DELETED = 68, /* optional */
     PJRT_BUFFER_TO_HOST = 70,
@@ -72,14 +72,14 @@ enum {
     PJRT_F8E4M3FN = 17
 };
 
-/* Codes of errors, as in gRPC. */
+/* Error codes, as in gRPC. */
 enum { PJRT_INVALID_ARGUMENT = 3, PJRT_RESOURCE_EXHAUSTED = 8, PJRT_UNIMPLEMENTED = 12 };
 
 #define PJRT_HEAD \
     size_t size;  \
     void *extensions
 
-/* initialize; and everything that takes one handle: destroy and await */
+/* For initialize, and for functions that take one handle: destroy and await. */
 typedef struct {
     PJRT_HEAD;
     void *handle;
@@ -104,7 +104,7 @@ typedef struct {
 /* Kinds of named values. */
 enum { PJRT_TEXT = 0, PJRT_INTEGER = 1, PJRT_LIST = 2, PJRT_REAL = 3, PJRT_TRUTH = 4 };
 
-/* They lie in arrays, so there is no spare tail. */
+/* Elements of arrays: no spare tail. */
 typedef struct {
     PJRT_HEAD;
     const char *name;
@@ -117,7 +117,7 @@ typedef struct {
         float real;
         bool truth;
     } value;
-    size_t count; /* of bytes in a text, of numbers in a list, else 1 */
+    size_t count; /* bytes of a text, elements of a list, else 1 */
 } pjrt_named_value;
 
 typedef struct {
@@ -172,7 +172,7 @@ typedef struct {
     char spare[PJRT_SPARE];
 } pjrt_compile_args;
 
-/* The executable behind a loaded one, to be destroyed. */
+/* Returns the executable behind a loaded one; the caller destroys it. */
 typedef struct {
     PJRT_HEAD;
     void *loaded;
@@ -185,7 +185,7 @@ typedef struct {
     void *executable;
     const char *data; /* out */
     size_t bytes;     /* out */
-    void *owner;      /* out: of the data */
+    void *owner;      /* out: owns the data; pass it to `release` */
     void (*release)(void *owner);
     char spare[PJRT_SPARE];
 } pjrt_serialize_args;
@@ -196,13 +196,13 @@ typedef struct {
     const char *data;
     size_t bytes;
     void *loaded;        /* out */
-    const char *options; /* since 0.71; NULL: those that it was compiled with */
+    const char *options; /* since 0.71; NULL: the options it was compiled with */
     size_t option_bytes;
     void *more; /* since 0.111 */
     char spare[PJRT_SPARE];
 } pjrt_load_args;
 
-/* What a compiled program says it needs, in bytes. All numbers are out; later versions have more. */
+/* Memory statistics of an executable, in bytes. All fields are out; later versions have more. */
 typedef struct {
     PJRT_HEAD;
     void *executable;
@@ -222,13 +222,13 @@ typedef struct {
     size_t stride_count;
     int semantics; /* 0: the data is copied before the call returns */
     void *device;
-    void *memory, *layout; /* NULL: the device's own */
+    void *memory, *layout; /* NULL: the device's defaults */
     void *done;            /* out: an event */
     void *buffer;          /* out */
     char spare[PJRT_SPARE];
 } pjrt_from_host_args;
 
-/* How an array lies in host memory. */
+/* Layout of an array in host memory. */
 typedef struct {
     PJRT_HEAD;
     struct {
@@ -267,7 +267,7 @@ typedef struct {
     char spare[PJRT_SPARE];
 } pjrt_deleted_args;
 
-/* All zero but for the size. */
+/* All fields but the size are zero. */
 typedef struct {
     PJRT_HEAD;
     char fields[PJRT_SPARE + 128];

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* plugin.c - loads a PJRT plugin, calls it, and turns its errors into sentences. */
+/*
+ * plugin.c - loads a PJRT plugin, calls its functions, and converts its errors to Weft's.
+ *
+ * Structs of the API grow with minor versions. `sizes` has their sizes in known versions; for a
+ * newer plugin a call is repeated with the size that its error message names.
+ */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +14,10 @@
 
 #define MAJOR 0
 
-/* ---- Sizes that differ between versions ---- */
+/* ---- Struct sizes by version ---- */
 
 typedef struct {
-    int minor; /* since when */
+    int minor; /* since this minor version */
     size_t size;
 } version_size;
 
@@ -32,15 +37,17 @@ size_t wf_pjrt_size(const wf_pjrt_plugin *p, wf_pjrt_struct which)
     return row->size;
 }
 
-/* ---- Errors ---- */
+/* ---- Calls and errors ---- */
 
+/* Returns NULL if the plugin's table is too short or the slot is empty. */
 static void *slot_of(const pjrt_api *api, int slot)
 {
     size_t end = offsetof(pjrt_api, slot) + ((size_t)slot + 1) * sizeof(void *);
     return end <= api->size ? api->slot[slot] : NULL;
 }
 
-/* The plugin's functions have one form; POSIX lets object pointers be called. */
+/* Calls a slot. All functions have the same signature; POSIX allows converting object pointers to
+ * function pointers. */
 static void *call(const pjrt_api *api, int slot, void *args)
 {
     void *(*fn)(void *);
@@ -61,7 +68,7 @@ void wf_pjrt_destroy(wf_pjrt_plugin *p, int slot, void *handle)
         call(p->api, slot, &args);
 }
 
-/* The first sentence of the message as part of one of ours: one line, no full stop. */
+/* Copies the error message as one line without a full stop, to embed it in our message. */
 static void copy_message(wf_pjrt_plugin *p, const void *error, char *text, size_t cap)
 {
     pjrt_message_args args = {.size = offsetof(pjrt_message_args, spare), .error = error};
@@ -79,9 +86,10 @@ static void copy_message(wf_pjrt_plugin *p, const void *error, char *text, size_
         len--;
     text[len] = 0;
     if (len == 0)
-        snprintf(text, cap, "the plugin does not say why");
+        snprintf(text, cap, "the plugin returned no message");
 }
 
+/* Maps the error's code to a status, and stores the code in p->code. */
 static wf_status status_of(wf_pjrt_plugin *p, const void *error)
 {
     pjrt_code_args args = {.size = 28, .error = error};
@@ -92,7 +100,8 @@ static wf_status status_of(wf_pjrt_plugin *p, const void *error)
                                                 : WF_ERR_DEVICE;
 }
 
-/* "Unexpected PJRT_Client_Create_Args size: expected 96, got 88. ...": what it expected, else 0. */
+/* Parses "Unexpected PJRT_Client_Create_Args size: expected 96, got 88. ...". Returns the expected
+ * size, or 0. */
 static size_t expected_size(const char *message)
 {
     const char *at = strstr(message, " size: expected ");
@@ -103,11 +112,11 @@ static size_t expected_size(const char *message)
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
 
-/* Whether the call is worth repeating with what the plugin expected: a struct of a version that is
- * newer than our tables, and for which there is room. */
+/* Sets the size that the plugin expected, if the struct has grown and still fits into `room`.
+ * Returns whether to repeat the call. */
 static bool adapt(wf_pjrt_plugin *p, int slot, void *args, size_t room, const char *message)
 {
-    size_t wanted = expected_size(message), *size = args; /* the first field of every struct */
+    size_t wanted = expected_size(message), *size = args; /* the first field */
     if (slot == PJRT_EXECUTE && strstr(message, "ExecuteOptions")) {
         pjrt_execute_options *options = ((pjrt_execute_args *)args)->options;
         size = &options->size;
@@ -117,7 +126,7 @@ static bool adapt(wf_pjrt_plugin *p, int slot, void *args, size_t room, const ch
         return false;
     *size = wanted;
     if (size != args)
-        p->execute_options = wanted; /* the next run knows it */
+        p->execute_options = wanted; /* used by all later runs */
     return true;
 }
 
@@ -168,7 +177,7 @@ static const char *load_error(const char *path)
     const char *why = dlerror();
     size_t n = strlen(path);
     if (!why)
-        return "the system does not say why";
+        return "the cause is unknown";
     if (strncmp(why, path, n) == 0 && strncmp(why + n, ": ", 2) == 0)
         why += n + 2;
     return why;
@@ -184,12 +193,12 @@ static wf_status find_entry(wf_pjrt_plugin *p, const char *path, void **entry)
                        load_error(path));
     if (!*entry)
         return wf_fail(p->ctx, WF_ERR_FORMAT,
-                       "the library %s is no PJRT plugin: it has no GetPjrtApi", path);
+                       "the library %s is not a PJRT plugin: it has no GetPjrtApi", path);
     return WF_OK;
 }
 #endif
 
-/* Slots without which there is no work, or no way to clean up after it. */
+/* Required slots: running and cleaning up need them. */
 static const int needed[] = {
     PJRT_ERROR_DESTROY,        PJRT_ERROR_MESSAGE,  PJRT_ERROR_CODE,     PJRT_PLUGIN_INITIALIZE,
     PJRT_EVENT_DESTROY,        PJRT_EVENT_AWAIT,    PJRT_CLIENT_CREATE,  PJRT_CLIENT_DESTROY,
@@ -200,22 +209,22 @@ static const int needed[] = {
 static wf_status find_table(wf_pjrt_plugin *p, const char *path)
 {
     const pjrt_api *(*get)(void);
-    setenv("TF_CPP_MIN_LOG_LEVEL", "2", 0); /* XLA would log to stderr */
+    setenv("TF_CPP_MIN_LOG_LEVEL", "2", 0); /* keeps XLA from logging to stderr */
     void *address;
     WF_TRY(find_entry(p, path, &address));
     memcpy(&get, &address, sizeof get);
     p->api = get();
     if (!p->api || p->api->size < offsetof(pjrt_api, slot))
         return wf_fail(p->ctx, WF_ERR_FORMAT,
-                       "the library %s is no PJRT plugin: its table is empty", path);
+                       "the library %s is not a PJRT plugin: its table is empty", path);
     if (p->api->version.major != MAJOR)
         return wf_fail(p->ctx, WF_ERR_UNSUPPORTED,
-                       "the plugin %s speaks PJRT %d.%d, and this build knows %d.x", path,
+                       "the plugin %s implements PJRT %d.%d, but this build supports %d.x", path,
                        p->api->version.major, p->api->version.minor, MAJOR);
     for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
         if (!slot_of(p->api, needed[i]))
             return wf_fail(p->ctx, WF_ERR_UNSUPPORTED,
-                           "the plugin %s lacks function %d of PJRT, which is needed", path,
+                           "the plugin %s lacks function %d of PJRT, which Weft requires", path,
                            needed[i]);
     return WF_OK;
 }

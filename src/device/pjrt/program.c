@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * program.c - compiled programs, kept by their text as long as the device is open: compiling takes a
- * plugin from milliseconds to minutes, and sessions that come and go often bring the same graphs.
+ * program.c - keeps compiled programs, identified by their text, while the device is open.
+ * Compiling takes milliseconds to minutes, and successive sessions often compile the same graphs.
  */
 #include <string.h>
 
@@ -9,9 +9,9 @@
 #include "base/mem.h"
 #include "device/pjrt/pjrt.h"
 
-#define IDLE_PROGRAMS 64 /* kept although no executable uses them */
+#define IDLE_PROGRAMS 64 /* unused programs to keep */
 
-/* ---- Life ---- */
+/* ---- Lifetime ---- */
 
 static void program_free(wf_pjrt_device *d, wf_pjrt_program *program)
 {
@@ -29,7 +29,7 @@ void wf_pjrt_programs_free(wf_pjrt_device *d)
     }
 }
 
-/* Frees those idle programs that are older than the latest IDLE_PROGRAMS of them. */
+/* Frees all unused programs but the latest IDLE_PROGRAMS. */
 static void drop_old_programs(wf_pjrt_device *d)
 {
     int idle = 0;
@@ -54,15 +54,16 @@ void wf_pjrt_program_release(wf_pjrt_device *d, wf_pjrt_program *program)
 
 /* ---- Compiling ---- */
 
-/* A CompileOptionsProto: one replica, one partition, and flags of XLA, whose lengths are written out.
- * Compilers may not leave out roundings to narrow types that a graph asks for; maximum and minimum are
- * to be what StableHLO says, NaN where an operand is; and on GPUs sums must not depend on timing. */
+/* Serialized CompileOptionsProto: one replica, one partition, and XLA flags with their lengths
+ * written out. The compiler must keep roundings to narrow types (no excess precision). Maximum and
+ * minimum must return NaN for a NaN operand, as StableHLO specifies. GPU reductions must be
+ * deterministic. */
 #define PLAIN "\x1A\x04\x20\x01\x28\x01"
 #define FLAG(entry, length, name, value) "\x3A" entry "\x0A" length name "\x12\x02\x10" value
 #define ROUND FLAG("\x20", "\x1A", "xla_allow_excess_precision", "\x00")
 
 typedef struct {
-    const char *platform; /* NULL: any other */
+    const char *platform; /* NULL: all others */
     const char *bytes;
     size_t count;
 } compile_options;
@@ -105,12 +106,13 @@ void *wf_pjrt_executable(wf_pjrt_plugin *p, const wf_pjrt_program *program)
 {
     pjrt_executable_args args = {.loaded = program->loaded};
     if (!wf_pjrt_has(p, PJRT_LOADED_EXECUTABLE) || !wf_pjrt_has(p, PJRT_EXECUTABLE_DESTROY) ||
-        wf_pjrt_call(p, PJRT_LOADED_EXECUTABLE, &args, executable, "look at a program") != WF_OK)
+        wf_pjrt_call(p, PJRT_LOADED_EXECUTABLE, &args, executable, "query a program") != WF_OK)
         return NULL;
     return args.executable;
 }
 
-/* Asks what memory a run will take. Nobody depends on the answer, so plugins without one are fine. */
+/* Sets the temporary memory of a run. It only affects accounting, so a plugin may lack this
+ * function. */
 static void measure(wf_pjrt_plugin *p, wf_pjrt_program *program)
 {
     pjrt_memory_args args = {0};
@@ -118,7 +120,7 @@ static void measure(wf_pjrt_plugin *p, wf_pjrt_program *program)
         return;
     args.executable = wf_pjrt_executable(p, program);
     if (args.executable && wf_pjrt_call(p, PJRT_EXECUTABLE_MEMORY, &args, host_temporary,
-                                        "ask for the memory of a program") == WF_OK)
+                                        "query the memory of a program") == WF_OK)
         program->temporary = args.temporary > 0 ? (size_t)args.temporary : 0;
     wf_pjrt_destroy(p, PJRT_EXECUTABLE_DESTROY, args.executable);
 }
