@@ -309,7 +309,7 @@ static void test_refusals(void **state)
     wf_ctx *ctx = *state;
     wf_graph *g = wt_graph(ctx);
     wf_state(g, "w", WF_Q4_K, DIMS(4, 128));
-    refuse(ctx, g, "multiple of 256 for q4_K");
+    refuse(ctx, g, "needs a multiple of 256");
 
     g = wt_graph(ctx);
     wf_slice(g, wf_state(g, "w", WF_Q4_0, DIMS(4, 128)), 1, 16, 48);

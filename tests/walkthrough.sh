@@ -137,7 +137,7 @@ if [ "${1-}" = --emulated ]; then
     exit
 fi
 
-compile="${CC:-cc} -std=c11 -O0 -Wall -Wextra -Werror -D_POSIX_C_SOURCE=200809L -DWF_CPU_SIMD=0 -DWF_CHECK=1"
+compile="${CC:-cc} -std=c11 -O0 -Wall -Wextra -Werror -D_POSIX_C_SOURCE=200809L -DWF_CPU_SIMD=0 -DWF_CHECK=1 -DWF_STATIC=0"
 includes="-I$tree/include -I$tree/src -I$1"
 refuses_row 'WF_UNARY(square'
 refuses_row 'WF_BINARY(div'
