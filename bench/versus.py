@@ -215,7 +215,7 @@ def self(args, report):
     device = ["-d", args.device] if args.device else []
     work = [[path, "--repetitions", str(args.repeats)] for path in args.models]
     work.append(["train", args.preset, "--batch", "4", "--length", str(args.length),
-                 "--repetitions", str(args.steps)] + (["--compute", args.compute] if args.compute else []))
+                 "--repetitions", str(args.steps)] + (["--precision", args.compute] if args.compute else []))
     programs = [("weft", args.weft), ("peer", args.old)]
     for threads in args.threads:
         for words in work:
