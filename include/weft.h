@@ -20,10 +20,17 @@
  *   valid.
  *
  * Ownership
- *   An object returned through `T **out` belongs to the caller, who passes it to the matching _free
- *   or _close function. On failure *out is NULL. A pointer that is returned directly is borrowed;
- *   its comment states how long it stays valid. Every _free and _close function accepts NULL.
+ *   A result through `T **out` belongs to the caller, who passes it to the matching _free or _close
+ *   function. On failure *out is NULL. A result through `const T **` (wf_decoder_next,
+ *   wf_decoder_end, wf_trainer_setting) is borrowed, and so is a pointer that is returned directly;
+ *   the comment states how long it stays valid. Values through `wf_value **` (wf_grad) belong to
+ *   the graph. A wf_batch_fn is the caller's function: the library borrows the batch it returns.
  *   Strings and arrays passed in are needed only during the call, unless a comment says otherwise.
+ *
+ *   Every _free and _close function accepts NULL. Free objects in the reverse order of their
+ *   creation, the context last. wf_session_free and wf_device_close refuse a wrong order: the
+ *   object stays valid, and an error is logged, which the default log drops. Other wrong orders
+ *   are not detected.
  *
  * Building graphs
  *   Functions that add to a graph return the new value, which the graph owns, or NULL. The graph
@@ -75,7 +82,7 @@ typedef enum {
     WF_ERR_MEMORY = -2,      /* an allocation failed */
     WF_ERR_IO = -3,          /* a file cannot be read or written */
     WF_ERR_FORMAT = -4,      /* a file or text is malformed */
-    WF_ERR_UNSUPPORTED = -5, /* the device has no kernel for an op and type */
+    WF_ERR_UNSUPPORTED = -5, /* a model feature, or a core op on this device, is not supported */
     WF_ERR_GRAPH = -6,       /* the verifier rejected a graph */
     WF_ERR_DEVICE = -7,      /* a device failed, or a kernel received data that is out of range */
     WF_ERR_INTERNAL = -8     /* a bug in Weft */
@@ -96,7 +103,8 @@ WF_API const char *wf_status_string(wf_status status);
 
 /* Creates a context. Fails only with WF_ERR_USAGE (out is NULL) or WF_ERR_MEMORY. */
 WF_API wf_status wf_ctx_new(wf_ctx **out);
-/* Free every object made from the context first. Logs a warning if host memory is still in use. */
+/* Free every object made from the context first; one that remains must not be used or freed
+ * afterwards. Logs a warning if host memory is still in use. */
 WF_API void wf_ctx_free(wf_ctx *ctx);
 /* Returns the status of the last call that failed, or WF_OK if no call has. A call that succeeds
  * does not reset it. */
@@ -133,8 +141,8 @@ typedef enum {
     WF_I32,
     WF_I8,
     WF_U8, /* also booleans: 0 is false, any other value is true */
-/* Quantized types: WF_Q8_0, WF_Q4_0, ... weft_quant.def lists them. Their blocks of 32 or 256 elements
- * are stored as in GGUF files. */
+/* Quantized types: WF_Q8_0, WF_Q4_0, ... weft_quant.def lists them. Their blocks of 32 or 256
+ * elements are stored as in GGUF files. */
 #define WF_QUANT_ENUM(A, NAME, ...) WF_##NAME,
     WF_QUANT_TABLE(WF_QUANT_ENUM, 0)
 #undef WF_QUANT_ENUM
@@ -169,14 +177,14 @@ WF_API void wf_random_normal(uint64_t seed, uint64_t stream, float mean, float d
 /* Something that runs graphs: the host's CPU, a GPU, or a plugin. */
 typedef struct wf_device wf_device;
 
-/* Returns the name of a device kind of this build, or NULL past the last index. */
+/* Returns the name of a device kind of this build, or NULL past the last index; static storage. */
 WF_API const char *wf_device_kind(int index);
 /* Opens a device. `spec` is a kind with options after a colon: "cpu", "cpu:2" (two threads),
  * "pjrt:PLUGIN.so", "pjrt:PLUGIN.so,name=value,..." (options of the plugin). `weft devices` lists
  * all kinds and their options. */
 WF_API wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out);
-/* Free the device's sessions first. A device that still has sessions stays open, and an error is
- * logged. */
+/* Free the device's sessions, generators and trainers first. A device that still has sessions stays
+ * open, and an error is logged; close it again later. */
 WF_API void wf_device_close(wf_device *device);
 /* Allows kernels whose results may vary from run to run, in executables that are compiled later.
  * Off by default. */
@@ -422,7 +430,7 @@ WF_API wf_status wf_fold(wf_graph *g);
 
 /* Appends the gradient of the scalar `loss` with respect to wrt[0 .. n): states, inputs or other
  * float values. grads[i] has the type and shape of wrt[i], and is zeros if loss does not depend on
- * it. */
+ * it. The graph owns grads[i]. */
 WF_API wf_status wf_grad(wf_graph *g, wf_value *loss, wf_value *const *wrt, int n,
                          wf_value **grads);
 
@@ -486,7 +494,7 @@ typedef struct wf_exec wf_exec;
 
 WF_API wf_status wf_session_new(wf_device *device, wf_session **out);
 /* Frees the session and its states. Free the session's executables first; a session that still has
- * some stays alive, and an error is logged. */
+ * some stays alive, and an error is logged; free it again later. */
 WF_API void wf_session_free(wf_session *session);
 /* Copy a whole state, as raw elements of its type, between host and device. `bytes` must be the
  * state's exact size. A state exists after a graph that contains it was compiled, or after
@@ -523,8 +531,9 @@ typedef struct {
 
 /* Verify, optimize and plan a graph, and allocate its memory. Creates the graph's states in the
  * session where they do not exist. The graph is not changed and may be freed afterwards. Errors:
- * the graph's first build error; WF_ERR_UNSUPPORTED if the device has no kernel for an op;
- * WF_ERR_USAGE if a state of that name has another type or shape. */
+ * the graph's first build error; WF_ERR_UNSUPPORTED if the device has no kernel for a core op;
+ * WF_ERR_USAGE if a state of that name has another type or shape. Any other op without a kernel is
+ * replaced by its expansion into core ops. No op falls back to another device. */
 WF_API wf_status wf_compile(wf_session *session, wf_graph *graph, wf_exec **out);
 WF_API wf_status wf_compile_with(wf_session *session, wf_graph *graph,
                                  const wf_compile_options *options, wf_exec **out);
@@ -542,7 +551,7 @@ WF_API wf_status wf_exec_read(wf_exec *exec, const char *output, void *to, size_
 /* Enumerate the states of a session and the inputs and outputs of an executable, in no particular
  * order. Return false past the last index. */
 typedef struct {
-    const char *name; /* borrowed from the session or executable */
+    const char *name; /* borrowed from the session, executable or model until it is freed */
     wf_type type;
     int rank;
     int64_t dim[WF_MAX_RANK];
@@ -634,6 +643,7 @@ typedef enum {
 
 /* Opens the tokenizer of a GGUF file, a Hugging Face folder or a tokenizer.json. */
 WF_API wf_status wf_tokenizer_open(wf_ctx *ctx, const char *path, wf_tokenizer **out);
+/* Free the tokenizer's decoders and trainers first. Not for a tokenizer of wf_model_tokenizer. */
 WF_API void wf_tokenizer_free(wf_tokenizer *tokenizer);
 /* Returns the vocabulary size. Ids are 0 .. count - 1. */
 WF_API int32_t wf_tokenizer_count(const wf_tokenizer *tokenizer);
@@ -675,10 +685,11 @@ typedef struct wf_decoder wf_decoder;
 WF_API wf_status wf_decoder_new(const wf_tokenizer *tokenizer, wf_ctx *ctx, uint32_t flags,
                                 wf_decoder **out);
 WF_API void wf_decoder_free(wf_decoder *decoder);
-/* Returns the text that `id` completes, possibly empty. Borrowed until the next call. */
+/* Returns the text that `id` completes, possibly empty. Borrowed until the next call with this
+ * decoder. */
 WF_API wf_status wf_decoder_next(wf_decoder *decoder, int32_t id, const char **text, size_t *bytes);
 /* Returns the text held back. The decoder can then start another text. Borrowed until the next
- * call. */
+ * call with this decoder. */
 WF_API wf_status wf_decoder_end(wf_decoder *decoder, const char **text, size_t *bytes);
 
 /* Options for learning a byte-level BPE tokenizer. */
@@ -712,7 +723,7 @@ typedef struct wf_model wf_model;
 /* Opens a GGUF file (any part of a split one) or a Hugging Face folder. Weights are mapped and read
  * when needed; wf_guard_mapped_files protects against files that shrink meanwhile. */
 WF_API wf_status wf_model_open(wf_ctx *ctx, const char *path, wf_model **out);
-/* Free the model's generators first. */
+/* Free the model's generators first; this is not checked. */
 WF_API void wf_model_close(wf_model *model);
 /* Installs (or removes) a SIGBUS handler for the process. If a mapped file is truncated or becomes
  * unreadable, the affected call then fails with WF_ERR_IO; otherwise the process would crash.
@@ -736,7 +747,7 @@ typedef struct {
 /* Strings are borrowed until wf_model_close. */
 WF_API void wf_model_get_info(const wf_model *model, wf_model_info *out);
 /* Enumerates the weights by the names of their states in graphs. Returns false past the last
- * index. */
+ * index. The name is borrowed until wf_model_close. */
 WF_API bool wf_model_weight(const wf_model *model, int index, wf_info *out);
 /* Returns the tokenizer, or NULL if the model has no usable one. Borrowed until wf_model_close. */
 WF_API const wf_tokenizer *wf_model_tokenizer(const wf_model *model);
@@ -816,7 +827,7 @@ typedef struct {
  * lives. */
 WF_API wf_status wf_generator_new(wf_device *device, const wf_model *model,
                                   const wf_generator_options *options, wf_generator **out);
-/* Free the generator's sequences first. */
+/* Free the generator's sequences first; this is not checked. */
 WF_API void wf_generator_free(wf_generator *generator);
 
 typedef struct {
@@ -895,8 +906,8 @@ WF_API const char *wf_sequence_text(wf_sequence *sequence, size_t *bytes);
 /* Returns all tokens, of which the first *prompt are the prompt. Borrowed until the next step. */
 WF_API const int32_t *wf_sequence_tokens(const wf_sequence *sequence, size_t *count,
                                          size_t *prompt);
-/* Ends the sequence between two steps. Drops text held back as the possible start of a stop
- * text. */
+/* Ends the sequence between two steps. Drops text held back as the possible start of a stop text.
+ * The sequence keeps its pages until it is restarted or freed. */
 WF_API void wf_sequence_cancel(wf_sequence *sequence);
 
 /* Receives the logits f32[vocab] that follow ids[0 .. i]. They are borrowed for the duration of the
@@ -1059,10 +1070,11 @@ typedef struct wf_trainer wf_trainer;
  * bytes (0: no limit); the message proposes settings that fit. */
 WF_API wf_status wf_trainer_new(wf_device *device, const wf_tokenizer *tokenizer,
                                 const wf_train_options *options, size_t memory, wf_trainer **out);
+/* Free the trainer before its tokenizer and device. */
 WF_API void wf_trainer_free(wf_trainer *trainer);
 WF_API void wf_trainer_get_info(const wf_trainer *trainer, wf_train_info *out);
 /* Enumerates the settings as text, with all defaults filled in. Returns false past the last
- * index. */
+ * index. *name has static storage; `value` is the caller's array. */
 WF_API bool wf_trainer_setting(const wf_trainer *trainer, int index, const char **name,
                                char value[96]);
 
@@ -1080,8 +1092,8 @@ typedef struct {
     bool applied;             /* false: the step was skipped and no state changed */
 } wf_train_step;
 
-/* Provides batch number `index`, counted from the beginning of training. Borrowed until the next
- * call. */
+/* Provides batch number `index`, counted from 0 at the beginning of training. The caller owns *out;
+ * the library borrows it until its next call of this function. */
 typedef wf_status wf_batch_fn(void *user, int64_t index, const wf_batch **out);
 /* Makes one update from `accumulate` batches, which it requests from `next`. Fails with
  * WF_ERR_DEVICE after `patience` skipped steps in a row. */
