@@ -16,6 +16,7 @@ The judge is an independent NumPy implementation (in this file), or transformers
 seed is printed; the same seed makes the same checkpoints. Exits 77, with a message, without NumPy.
 """
 import argparse
+import copy
 import json
 import math
 import os
@@ -773,11 +774,11 @@ def mutate_json(rng, node):
     if way == 0:
         del where[key]
     elif way == 1 and isinstance(where, dict):
-        where[rng.choice(["", "x", "\x1b", key + "x", "__metadata__", "rope_scaling"])] = where[key]
+        where[rng.choice(["", "x", "\x1b", key + "x", "__metadata__", "rope_scaling"])] = copy.deepcopy(where[key])
     elif way == 2 and isinstance(where[key], (int, float)) and not isinstance(where[key], bool):
         where[key] += rng.choice([1, -1, 8, -8, 1e9, 0.5])
     else:
-        where[key] = rng.choice(HOSTILE)
+        where[key] = copy.deepcopy(rng.choice(HOSTILE))  # a shared list could come to hold itself
 
 
 def mutate_bytes(rng, raw):
