@@ -2,7 +2,9 @@
 /*
  * choose.c - measures devices, estimates run times from op costs, and picks the fastest device.
  *
- * The estimate is a roofline: each node takes the longer of its memory traffic and its arithmetic.
+ * The estimate is a roofline: each node takes the longer of its memory traffic and its arithmetic,
+ * and at least one launch. Rates are measured on this machine, so the estimate needs no table of
+ * devices. It ranks devices; it does not predict a run time to the percent.
  */
 #include "device/choose.h"
 
@@ -75,8 +77,8 @@ wf_status wf_device_measure(wf_device *device, size_t bytes, wf_device_peak *out
     *out = (wf_device_peak){0};
     if (!device->ops->peak)
         return WF_OK;
-    const size_t most =
-        device->peak_bytes; /* restored below: the measurement's own buffers do not count */
+    /* Restored below: the measurement's own buffers do not count as the user's peak. */
+    const size_t most = device->peak_bytes;
     WF_TRY(device->ops->peak(device, device->threads, bytes, out));
     wf_status status = measure_matmuls(device, WF_BF16, &out->narrow);
     device->peak_bytes = most > device->bytes ? most : device->bytes;
@@ -89,13 +91,15 @@ double wf_peak_seconds(const wf_device_peak *peak, wf_type type, const wf_cost *
 {
     double bytes = (double)cost->bytes_read + (double)cost->bytes_written;
     double rate = type != WF_F32 && peak->narrow > 0 ? peak->narrow : peak->flops;
-    if (!(peak->copy > 0) || !(rate > 0))
+    if (!(peak->copy > 0) || !(rate > 0)) /* written so that NaN counts as unknown */
         return 0;
     double moving = bytes / peak->copy, computing = (double)cost->flops / rate;
     double most = moving > computing ? moving : computing;
+    /* Cost 0: a view or source, which is not launched. */
     return most > peak->launch || most == 0 ? most : peak->launch;
 }
 
+/* Uses the type of operand 0 for every node, as matmuls dominate. */
 double wf_peak_graph_seconds(const wf_device_peak *peak, const wf_graph *g)
 {
     double sum = 0;
@@ -110,6 +114,7 @@ double wf_peak_graph_seconds(const wf_device_peak *peak, const wf_graph *g)
 
 /* ---- Choosing ---- */
 
+/* Copies the message now: the next call with this context replaces it. */
 static void keep_message(wf_ctx *ctx, wf_candidate *c)
 {
     size_t len = 0;
@@ -145,7 +150,7 @@ static void evaluate(wf_ctx *ctx, wf_candidate *c, wf_forecast_fn *forecast, voi
     }
 }
 
-/* A known forecast beats an unknown one (0 seconds). */
+/* A known forecast beats an unknown one (0 seconds). Of two unknown ones the first device stays. */
 static bool is_faster(const wf_candidate *a, const wf_candidate *b)
 {
     return a->forecast.seconds > 0 &&
@@ -158,6 +163,7 @@ wf_status wf_devices_compare(wf_ctx *ctx, wf_forecast_fn *forecast, void *user, 
     const wf_device_ops *ops;
     *out = (wf_candidates){.best = -1};
     for (int i = 0; (ops = wf_device_ops_get(i)); i++) {
+        /* The bound only guards the array; builds have fewer kinds. */
         if (!ops->automatic || out->count == WF_MAX_CANDIDATES)
             continue;
         wf_candidate *c = &out->all[out->count];
@@ -179,6 +185,7 @@ wf_status wf_devices_compare(wf_ctx *ctx, wf_forecast_fn *forecast, void *user, 
 
 wf_device *wf_candidates_take(wf_candidates *c)
 {
+    /* Moves the device out of the list, so that wf_candidates_close does not close it. */
     wf_device *best = c->best >= 0 ? c->all[c->best].device : NULL;
     if (best)
         c->all[c->best].device = NULL;

@@ -5,13 +5,17 @@
  * A copy is reference-counted by the executables that read it. It has no name: sessions do not list
  * it and checkpoints do not store it. A run that updates both the state and the copy leaves them
  * equal. After any other change, and before its first use, the copy is cast again on the device
- * just before a run that reads it. Change counters (wf_stored_state.changes and .seen) detect this.
+ * just before a run that reads it.
+ *
+ * Change counters detect this. state.changes grows with every write and before every run that may
+ * change the state; copy.seen is its value when the two were last equal. 64 bits do not wrap.
  */
 #include "base/mem.h"
 #include "device/executor.h"
 
 /* ---- Lifetime ---- */
 
+/* Adds a copy without users to of->copies. v supplies type and shape. */
 static wf_status copy_new(wf_session *s, wf_stored_state *of, const wf_value *v,
                           wf_stored_state **out)
 {
@@ -35,6 +39,7 @@ static wf_status copy_new(wf_session *s, wf_stored_state *of, const wf_value *v,
     return WF_OK;
 }
 
+/* One copy per state and type: executables share it. */
 wf_status wf_session_bind_copy(wf_session *s, const wf_node *node, wf_stored_state **out)
 {
     const wf_value *v = &node->out[0];
@@ -55,6 +60,7 @@ wf_status wf_session_bind_copy(wf_session *s, const wf_node *node, wf_stored_sta
     return WF_OK;
 }
 
+/* The last user frees it; the state itself stays. */
 void wf_session_release_copy(wf_session *s, wf_stored_state *copy)
 {
     if (--copy->users > 0)
@@ -95,6 +101,8 @@ static wf_status refresh(wf_session *s, const wf_stored_state *copy)
     wf_value y = {.node = &cast, .type = copy->type, .shape = copy->shape};
     state.out = &x;
     cast.out = &y;
+    /* Chosen like any other node's kernel. A workspace would have to come from the region, which
+     * belongs to the plan: reject it. */
     const wf_kernel *kernel = wf_kernel_choose(device, &cast);
     if (!kernel || wf_kernel_workspace(kernel, device, &cast) > 0)
         return wf_fail(s->ctx, WF_ERR_UNSUPPORTED,
@@ -126,7 +134,7 @@ static bool stays_equal(const wf_graph *g, const wf_node *copy, const wf_stored_
             state |= states[n->out[k].state->id] == of;
             both |= n->out[k].state == copy;
         }
-        if (state != both)
+        if (state != both) /* updates one without the other */
             return false;
     }
     return true;
@@ -139,14 +147,16 @@ wf_status wf_copies_prepare(wf_plan_exec *e)
     for (int i = 0; i < g->node_count; i++)
         states += wf_node_is(g->nodes[i], WF_FLAG_STATE);
     e->changed = wf_arena_alloc(&e->arena, states * sizeof *e->changed);
+    /* Executables call this after wf_session_bind of all states, so e->states is complete for
+     * them. */
     e->copies = wf_arena_alloc(&e->arena, states * sizeof *e->copies);
     if (!e->changed || !e->copies)
         return WF_ERR_MEMORY;
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];
         for (int k = 0; wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout; k++)
-            if (n->out[k].state->op == WF_OP_state &&
-                n->out[k].version == 1) /* version 1: list each state once */
+            /* Version 1 exists once per updated state: each is listed once. */
+            if (n->out[k].state->op == WF_OP_state && n->out[k].version == 1)
                 e->changed[e->changed_count++] = e->states[n->out[k].state->id];
         if (n->op != WF_OP_state_copy)
             continue;
@@ -171,12 +181,13 @@ wf_status wf_copies_begin(wf_plan_exec *e)
             WF_TRY(refresh(e->head.session, copy));
         copy->seen = copy->of->changes;
     }
-    for (int i = 0; i < e->changed_count;
-         i++) /* before the run: a failed run may have changed them */
+    /* Before the run: a failed run may have changed them, too. */
+    for (int i = 0; i < e->changed_count; i++)
         e->changed[i]->changes++;
     return WF_OK;
 }
 
+/* Not called after a failed run: the copies then count as outdated. */
 void wf_copies_end(wf_plan_exec *e)
 {
     for (int i = 0; i < e->copy_count; i++)

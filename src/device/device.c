@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* device.c - the list of devices in this build, and opening one by name. */
+/*
+ * device.c - the list of devices in this build, opening one by name, and the account of device
+ * memory.
+ *
+ * This is the only shared file that names devices. Everything else goes through wf_device_ops.
+ */
 #include "device/device.h"
 
 #include <string.h>
@@ -7,6 +12,8 @@
 extern const wf_device_ops wf_cpu_device_ops, wf_cuda_device_ops, wf_check_device_ops,
     wf_pjrt_device_ops;
 
+/* In the order of `weft devices`. A device that cannot run here is still listed: open explains
+ * why. */
 static const wf_device_ops *const kinds[] = {
     &wf_cpu_device_ops,
     &wf_cuda_device_ops,
@@ -48,6 +55,7 @@ static wf_status no_such_kind(wf_ctx *ctx, const char *spec, size_t n)
 wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out)
 {
     *out = NULL;
+    /* The text before the first ':' is the kind; the rest goes to the device as it is. */
     if (!spec)
         spec = "";
     size_t n = strcspn(spec, ":");
@@ -57,6 +65,7 @@ wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out)
     return no_such_kind(ctx, spec, n);
 }
 
+/* Refuses while sessions are open: their memory belongs to the device. */
 void wf_device_close(wf_device *device)
 {
     if (device && device->session_count > 0)
@@ -73,6 +82,7 @@ void wf_device_allow_nondeterministic(wf_device *device, bool allow)
 
 wf_status wf_device_check_ctx(const wf_device *device, wf_ctx *ctx, const char *what)
 {
+    /* One literal for both messages. Both contexts get it: the caller may look at either. */
     static const char sentence[] =
         "%s and device %s come from different contexts; make both from one context";
     if (ctx == device->ctx)
@@ -91,12 +101,14 @@ const char *wf_device_description(const wf_device *device)
     return device->description;
 }
 
+/* wf_target.supports of kernel devices. `expanded` comes from wf_device_force_expansion. */
 bool wf_kernel_target_supports(const wf_target *target, const wf_node *n)
 {
     const wf_device *device = target->owner;
     return !device->expanded[n->op] && wf_kernel_choose(device, n) != NULL;
 }
 
+/* wf_target.workspace of kernel devices; 0 for a node without a kernel. */
 size_t wf_kernel_target_workspace(const wf_target *target, const wf_node *n)
 {
     const wf_device *device = target->owner;
@@ -126,6 +138,7 @@ size_t wf_device_value_bytes(const wf_device *device, wf_type type, const wf_dim
 
 wf_status wf_buffer_new(wf_device *device, size_t bytes, wf_buffer **out)
 {
+    /* Zeroed, and not counted by the device itself. */
     WF_TRY(device->ops->buffer_new(device, bytes, out));
     wf_device_take(device, bytes);
     return WF_OK;
@@ -135,7 +148,7 @@ void wf_buffer_free(wf_buffer *buffer)
 {
     if (!buffer)
         return;
-    if (!buffer->borrowed)
+    if (!buffer->borrowed) /* mapped memory was never counted */
         wf_device_give_back(buffer->device, buffer->bytes);
     buffer->device->ops->buffer_free(buffer);
 }
@@ -159,6 +172,7 @@ wf_status wf_options_check(wf_ctx *ctx, const wf_compile_options *options)
     return WF_OK;
 }
 
+/* Common checks of wf_plan_memory and wf_session_plan. `session` may be NULL. */
 static wf_status plan_memory(wf_device *device, const wf_session *session, wf_graph *graph,
                              const wf_compile_options *options, wf_memory *out)
 {

@@ -2,8 +2,13 @@
 /*
  * exec.c - executables: the public functions, and the executor that all kernel devices share.
  *
- * The shared executor owns a plan and the memory for its inputs and outputs, and resolves every
- * address before the first run. A run allocates nothing.
+ * The shared executor owns a plan and the memory for its inputs and outputs (ports). It resolves
+ * every address at compile time, so a run is a loop over launches that allocates nothing and looks
+ * nothing up; wf_run_stats.allocations proves it. Addresses change only when another executable
+ * grows the session's region: the next run then binds them again.
+ *
+ * A run is asynchronous on devices with runs_ahead. Its failure then shows up in the next call that
+ * waits, usually wf_exec_read.
  */
 #include <string.h>
 
@@ -21,7 +26,8 @@ void wf_exec_free(wf_exec *e)
     e->ops->free(e);
 }
 
-/* Finds the port `name` and checks its size. `what` is "input" or "output". */
+/* Finds the port `name` and checks that it has `bytes` bytes. `what` is "input" or "output", for
+ * the message. */
 static wf_status get_port(wf_exec *e, const char *what, wf_port *ports, int n, const char *name,
                           size_t bytes, wf_port **out)
 {
@@ -37,6 +43,7 @@ static wf_status get_port(wf_exec *e, const char *what, wf_port *ports, int n, c
     return wf_fail(ctx, WF_ERR_USAGE, "the executable has no %s '%s'", what, name);
 }
 
+/* The input keeps its contents until it is written again, over any number of runs. */
 wf_status wf_exec_write(wf_exec *e, const char *name, const void *from, size_t bytes)
 {
     wf_port *port = NULL;
@@ -57,13 +64,15 @@ wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
     if (e->stats.runs == 0)
         return wf_fail(e->session->ctx, WF_ERR_USAGE, "output '%s' was read before the first run",
                        name);
-    e->last = e->ops->read(e, port, to); /* an asynchronous run may fail only now */
+    /* An asynchronous run may fail only now. Store the status, so that later reads fail, too. */
+    e->last = e->ops->read(e, port, to);
     if (e->last != WF_OK)
         return e->last;
     e->stats.bytes_out += bytes;
     return WF_OK;
 }
 
+/* Runs before the first run only: an input never becomes unwritten again. */
 static wf_status check_inputs(const wf_exec *e)
 {
     for (int i = 0; i < e->input_count; i++)
@@ -84,6 +93,7 @@ wf_status wf_exec_run(wf_exec *e)
     if (e->last == WF_OK)
         e->last = wf_session_check_files(e->session);
     e->stats.nanoseconds += wf_clock_ns() - begin - (e->session->packing_ns - packing);
+    /* mem.calls counts every allocation from the context; the tests assert a difference of 0. */
     e->stats.allocations += e->session->ctx->mem.calls - calls;
     if (e->last == WF_OK)
         e->stats.runs++;
@@ -109,13 +119,14 @@ bool wf_exec_output(const wf_exec *e, int index, wf_info *out)
     return port_info(e->outputs, e->output_count, index, out);
 }
 
+/* Sizes are those of the session's storage, not of the plan: `states` and `mapped` cover all states
+ * of the session, `region` what it holds now. */
 void wf_exec_memory(const wf_exec *e, wf_memory *out)
 {
     const wf_session *s = e->session;
     *out = e->memory;
     out->states = out->mapped = 0;
-    for (int i = 0; i < s->state_count;
-         i++) { /* all states of the session, not only this graph's */
+    for (int i = 0; i < s->state_count; i++) {
         bool mapped = s->states[i]->storage == WF_STATE_MAPPED;
         *(mapped ? &out->mapped : &out->states) += s->states[i]->buffer->bytes;
         for (const wf_stored_state *c = s->states[i]->copies; c; c = c->next)
@@ -164,7 +175,8 @@ static void bind_view(wf_plan_exec *e, const wf_value *v, wf_view *view)
     view->data = base ? base + wf_type_bytes(v->type, place->first) : NULL;
 }
 
-/* Resolves all addresses. Called once at compile time, and again after the region has moved. */
+/* Resolves all addresses: operands, outputs and workspaces. Called once at compile time, and again
+ * after the region has moved. Ports and states never move. */
 static void bind_addresses(wf_plan_exec *e)
 {
     const wf_session *session = e->head.session;
@@ -187,13 +199,16 @@ static void bind_addresses(wf_plan_exec *e)
 static int stats_line(wf_plan_exec *e, const wf_kernel *kernel)
 {
     const char *op = wf_op_get(kernel->op)->name;
+    /* Names are literals of the tables, so pointers are compared. */
     for (int i = 0; i < e->stats_count; i++)
         if (e->stats[i].op == op && e->stats[i].kernel == kernel->name)
             return i;
+    /* `stats` has room for one line per step (build), and a step adds at most one. */
     e->stats[e->stats_count] = (wf_op_stats){.op = op, .kernel = kernel->name};
     return e->stats_count++;
 }
 
+/* Fills in everything of a launch except addresses, which bind_addresses sets. */
 static wf_status prepare_step(wf_plan_exec *e, const wf_step *step, wf_bound_step *out)
 {
     const wf_node *n = step->node;
@@ -217,6 +232,7 @@ static wf_status prepare_step(wf_plan_exec *e, const wf_step *step, wf_bound_ste
                               .threads = device->threads};
     out->kernel = step->kernel;
     out->stats = stats_line(e, step->kernel);
+    /* Copies that only move data: an explicit copy, or a view that could not share storage. */
     if (n->op == WF_OP_copy || wf_node_is(n, WF_FLAG_VIEW))
         out->copy_bytes = wf_value_bytes(&n->out[0]);
     return WF_OK;
@@ -257,6 +273,7 @@ static wf_status add_ports(wf_plan_exec *e)
 
 /* ---- The shared executor: running ---- */
 
+/* Also frees an executable whose build failed half-way: members that were not reached are NULL. */
 static void exec_free(wf_exec *exec)
 {
     wf_plan_exec *e = (wf_plan_exec *)exec;
@@ -273,6 +290,8 @@ static void exec_free(wf_exec *exec)
     wf_mem_free(ctx, e);
 }
 
+/* The port memory may still be read by an asynchronous run; copy_in is ordered after it by the
+ * queue. */
 static wf_status exec_write(wf_exec *exec, const wf_port *input, const void *from)
 {
     if (input->where == SIZE_MAX)
@@ -281,6 +300,7 @@ static wf_status exec_write(wf_exec *exec, const wf_port *input, const void *fro
                                                input->where, from, input->bytes);
 }
 
+/* Waits for the run itself, not for later work in the queue. */
 static wf_status exec_read(wf_exec *exec, const wf_port *output, void *to)
 {
     wf_plan_exec *e = (wf_plan_exec *)exec;
@@ -289,6 +309,8 @@ static wf_status exec_read(wf_exec *exec, const wf_port *output, void *to)
     return ops->copy_out(exec->session->queue, to, e->ports, output->where, output->bytes);
 }
 
+/* Time is measured on the host: on an asynchronous device it is the time to enqueue, which run_plan
+ * replaces by its own measurement. */
 wf_status wf_plan_exec_step(wf_plan_exec *e, int i)
 {
     const wf_bound_step *step = &e->steps[i];
@@ -329,11 +351,14 @@ static wf_status run_on_device(wf_plan_exec *e)
     return e->head.session->device->ops->run_plan(e);
 }
 
+/* wf_exec_run has checked the inputs. Order matters: copies are refreshed before the first step,
+ * and recorded as equal only after the last one succeeded. */
 static wf_status exec_run(wf_exec *exec)
 {
     wf_plan_exec *e = (wf_plan_exec *)exec;
     wf_session *session = exec->session;
     wf_device *device = session->device;
+    /* Only after wf_session_reserve failed twice: see there. */
     if (!session->region)
         return wf_fail(
             session->ctx, WF_ERR_MEMORY,
@@ -365,6 +390,8 @@ static const wf_exec_ops plan_exec_ops = {
     .free = exec_free,
 };
 
+/* Everything below fails cleanly: wf_plan_compile frees what was reached. The region is reserved
+ * last, because growing it invalidates the addresses of the session's other executables. */
 static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_options *options)
 {
     wf_session *session = e->head.session;
@@ -389,6 +416,7 @@ static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_option
     WF_TRY(wf_copies_prepare(e));
     WF_TRY(wf_buffer_new(device, plan->memory.ports, &e->ports));
     WF_TRY(device->ops->event_new(device, &e->done));
+    /* May free and reallocate the region, so addresses are bound afterwards. */
     WF_TRY(wf_session_reserve(session, plan->memory.activations));
     bind_addresses(e);
     return device->ops->prepare_plan ? device->ops->prepare_plan(e) : WF_OK;
@@ -412,6 +440,7 @@ wf_status wf_plan_compile(wf_session *session, wf_graph *graph, const wf_compile
     return status;
 }
 
+/* Runs the planner alone; the device allocates nothing. */
 wf_status wf_plan_sizes(wf_device *device, const wf_session *session, wf_graph *graph,
                         const wf_compile_options *options, wf_memory *out)
 {

@@ -2,13 +2,15 @@
 /*
  * expand.c - replaces the ops that a device has no kernel for by their expansions.
  *
- * A device needs kernels for core ops only. Its target answers which other nodes it runs as they are
- * (wf_target.supports): kernel devices from their table of kernels, program devices from their table
- * of lowered ops. All other nodes are expanded until only supported and core ops remain. A core op
- * without a kernel fails later, when the planner chooses kernels.
+ * A device needs kernels for core ops only. Its target answers which other nodes it runs as they
+ * are (wf_target.supports): kernel devices from their table of kernels, program devices from their
+ * table of lowered ops. All other nodes are expanded until only supported and core ops remain. A
+ * core op without a kernel fails later, when the planner chooses kernels.
  */
 #include "device/expand.h"
 
+/* Decides for wf_pass_expand. Keeps a core op even without a kernel: it has no expansion, and the
+ * planner reports it. */
 static bool is_kept(const wf_node *n, void *user)
 {
     const wf_device *device = user;
@@ -19,6 +21,7 @@ static bool is_kept(const wf_node *n, void *user)
 
 bool wf_device_runs_all(const wf_device *device, const wf_graph *g)
 {
+    /* is_kept takes a void pointer for wf_pass_expand and only reads the device. */
     for (int i = 0; i < g->node_count; i++)
         if (!is_kept(g->nodes[i], (void *)device))
             return false;
@@ -50,6 +53,9 @@ static wf_status expand_in_place(wf_device *device, wf_graph **g, wf_expansion *
     return WF_OK;
 }
 
+/* Leaves only core and supported ops in *g. The order is fold, fuse, expand, fold and fuse again,
+ * recompute, schedule. Fusing first keeps ops whole that the device runs as one kernel; recompute
+ * and schedule count the bytes of the nodes that really run. */
 wf_status wf_device_passes(wf_device *device, const wf_compile_options *options, wf_report *report,
                            wf_expansion *counts, wf_graph **g)
 {
@@ -61,10 +67,12 @@ wf_status wf_device_passes(wf_device *device, const wf_compile_options *options,
         wf_report_add(report, "expand", "nodes before", (*g)->node_count);
         WF_TRY(expand_in_place(device, g, counts));
         /* Expansions duplicate work of each other and of the graph around them: fold it. */
-        forms.report = NULL;
+        forms.report = NULL; /* the counts of a second fold would add up with those of the first */
         WF_TRY(wf_passes_run(*g, &forms));
         wf_report_add(report, "expand", "nodes after", (*g)->node_count);
     }
     WF_TRY(wf_passes_run(*g, &rest));
+    /* The passes may have built nodes that the device does not run: expand those, too,
+     * uncounted. */
     return wf_device_runs_all(device, *g) ? WF_OK : expand_in_place(device, g, NULL);
 }

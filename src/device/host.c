@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* host.c - runs a graph or a single op on host arrays, in a session that lives for one call. */
+/*
+ * host.c - runs a graph or a single op on host arrays, in a session that lives for one call.
+ *
+ * Meant for tests, tools and one-off calls: every call compiles, allocates, copies in, runs, copies
+ * out and frees everything.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -21,7 +26,8 @@ static bool has_output(const wf_graph *g, const char *name)
     return false;
 }
 
-/* If a name is both a port and a state, the port wins. */
+/* Writes the inputs, runs once and reads the outputs. If a name is both a port and a state, the
+ * port wins. */
 static wf_status call(wf_session *s, wf_exec *e, const wf_graph *g, const wf_array *in, int nin,
                       const wf_array *out, int nout)
 {
@@ -44,6 +50,7 @@ static wf_status call(wf_session *s, wf_exec *e, const wf_graph *g, const wf_arr
     return WF_OK;
 }
 
+/* States that are not in `in` start as zeros. */
 wf_status wf_call(wf_device *device, wf_graph *graph, const wf_array *in, int nin,
                   const wf_array *out, int nout)
 {
@@ -54,6 +61,7 @@ wf_status wf_call(wf_device *device, wf_graph *graph, const wf_array *in, int ni
         status = wf_compile(session, graph, &exec);
     if (status == WF_OK)
         status = call(session, exec, graph, in, nin, out, nout);
+    /* Both accept NULL; the executable must go first. */
     wf_exec_free(exec);
     wf_session_free(session);
     return status;
@@ -61,13 +69,15 @@ wf_status wf_call(wf_device *device, wf_graph *graph, const wf_array *in, int ni
 
 /* ---- One op ---- */
 
-#define MAX_OPERANDS 64
+#define MAX_OPERANDS 64 /* bounds op_call, which lives on the stack */
 
+/* Names and arrays for one call; `in` and `out` point to the names. */
 typedef struct {
     char name[MAX_OPERANDS][16], result[WF_MAX_OUT][16];
+    /* `out` holds only the results that the caller wants. */
     wf_array in[MAX_OPERANDS], out[WF_MAX_OUT];
     wf_value *value[MAX_OPERANDS];
-    int nout;
+    int nout; /* entries of `out` */
 } op_call;
 
 /* Adds operands as inputs. All operands of an update op become states: only the op's rule knows how
@@ -95,7 +105,7 @@ static wf_status add_results(wf_graph *g, wf_value *y, wf_tensor *out, int nout,
         out[i].type = v->type;
         out[i].rank = (int)v->shape.n;
         memcpy(out[i].dim, v->shape.d, sizeof out[i].dim);
-        if (!out[i].data)
+        if (!out[i].data) /* the caller asks for type and shape only */
             continue;
         snprintf(c->result[i], sizeof c->result[i], "out%d", i);
         WF_TRY(wf_output(g, c->result[i], wf_value_output(y, i)));
@@ -105,12 +115,13 @@ static wf_status add_results(wf_graph *g, wf_value *y, wf_tensor *out, int nout,
     return WF_OK;
 }
 
+/* With no data pointer among the results nothing runs: the call only infers types and shapes. */
 static wf_status call_op(wf_device *device, wf_graph *g, const char *op, const char *attrs,
                          const wf_tensor *in, int nin, wf_tensor *out, int nout)
 {
     op_call c = {0};
     int i = wf_op_find(op);
-    if (i >= 0)
+    if (i >= 0) /* an unknown op: wf_op_add fails with the nearest name */
         WF_TRY(add_operands(g, wf_op_get((wf_op)i), in, nin, &c));
     wf_value *y = wf_op_add(g, op, attrs, c.value, nin);
     WF_TRY(wf_graph_status(g));

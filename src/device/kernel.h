@@ -15,7 +15,7 @@ typedef struct {
     void *data; /* NULL: an output without a reader; the kernel skips it */
     wf_type type;
     int rank;
-    int64_t dim[WF_MAX_RANK];
+    int64_t dim[WF_MAX_RANK];    /* elements per axis, outermost first */
     int64_t stride[WF_MAX_RANK]; /* in elements; the last axis has stride 1 */
     bool dense;                  /* row-major without gaps */
     bool packed;                 /* a state in the device's own layout; ignore the strides */
@@ -23,8 +23,10 @@ typedef struct {
 
 struct wf_queue;
 
+/* The argument of a kernel. The caller owns it: a kernel that outlives the call copies what it
+ * needs. */
 typedef struct {
-    wf_ctx *ctx;
+    wf_ctx *ctx;            /* receives the message of a failure */
     struct wf_queue *queue; /* where the kernel is enqueued */
     const wf_node *node;
     const void *attr; /* node->attr */
@@ -35,9 +37,10 @@ typedef struct {
     /* Where an asynchronous kernel reports invalid input; the next synchronous call fails with it.
      * NULL: the device runs synchronously. */
     uint64_t *fault;
-    int threads;
+    int threads; /* the kernel may use at most so many host threads */
 } wf_launch;
 
+/* One row of a device's table. Zero-initialised fields mean: no condition, no feature. */
 typedef struct wf_kernel {
     wf_op op;
     const char *name;      /* of the implementation: "reference", ... */
@@ -85,7 +88,9 @@ static inline int64_t wf_view_last(const wf_view *v)
 {
     return v->rank > 0 ? v->dim[v->rank - 1] : 1;
 }
+/* Elements of the view. */
 int64_t wf_view_count(const wf_view *v);
+/* Product of all axes but the last; 1 for rank 0 and 1. */
 int64_t wf_view_rows(const wf_view *v);
 /* Offset of row r in elements. */
 int64_t wf_view_row(const wf_view *v, int64_t r);

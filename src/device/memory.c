@@ -2,6 +2,11 @@
 /*
  * memory.c - packs blocks with known lifetimes into one region (dynamic storage allocation).
  *
+ * Picture every block as a rectangle: its lifetime in steps on one axis, its bytes on the other.
+ * The steps are given, the offset is wanted, and rectangles must not overlap. The problem is
+ * NP-hard, so this is a search with a lower bound: the bytes alive at the busiest step. Reaching it
+ * ends the search, because no packing can be smaller.
+ *
  * Blocks are placed one by one, each in a gap between the blocks that are alive at the same time.
  * The result depends on the order, and the best order depends on the graph. So the search tries
  * several orders and keeps the best result. It then repeatedly moves the block that did not fit
@@ -20,32 +25,34 @@
 #include "base/mem.h"
 
 enum {
-    MAX_LEVELS = 4,
-    MAX_WINDOWS = 57,    /* 1 + 3 + 7 + 15 + 31 */
+    MAX_LEVELS = 4,      /* windows are at least 1/16 of all steps */
+    MAX_WINDOWS = 57,    /* 1 + 3 + 7 + 15 + 31, the counts of levels 0 to MAX_LEVELS */
     WINDOW_BLOCKS = 256, /* the smallest windows hold at least about this many begins */
-    MAX_WORK = 20000000, /* stop the search at this work count */
+    MAX_WORK = 20000000, /* stop the search here; reproducible, unlike a time limit */
     MAX_ATTEMPTS = 300   /* per order, in the improvement phase */
 };
 
+/* A block to be placed. */
 typedef struct {
-    size_t bytes; /* rounded up to the alignment, not 0 */
-    int begin, end;
-    int index;
-    int home;      /* the smallest window in use that contains its lifetime */
-    size_t load;   /* bytes alive at the busiest step of its lifetime */
-    size_t offset; /* in the current attempt */
-    double key;    /* sort key, descending */
+    size_t bytes;   /* rounded up to the alignment, not 0 */
+    int begin, end; /* steps, both included */
+    int index;      /* of the block in the caller's array */
+    int home;       /* the smallest window in use that contains its lifetime */
+    size_t load;    /* bytes alive at the busiest step of its lifetime */
+    size_t offset;  /* in the current attempt */
+    double key;     /* sort key, descending */
 } item;
 
 /* A placed block. In a window, adjacent blocks that are alive during the whole window are merged
  * into one entry. */
 typedef struct {
-    size_t offset, top;
-    int begin, end;
+    size_t offset, top; /* bytes [offset, top) */
+    int begin, end;     /* steps, both included */
 } placed;
 
 /* The placed blocks that are alive at any of the steps first .. last, sorted by offset. */
 typedef struct {
+    /* Steps, both included; 64 bits, as the last windows may reach past INT_MAX. */
     int64_t first, last;
     placed *list;
     int count;
@@ -57,7 +64,7 @@ typedef struct {
 typedef struct {
     wf_ctx *ctx;
     item *items; /* in the order in which they are placed */
-    int n;
+    int n;       /* items in use: blocks of 0 bytes are left out */
     /* Windows of one level have equal length, half that of the level before, and overlap by half.
      * So a lifetime of at most half a window is contained in one. Level 0 is a single window over
      * all steps. */
@@ -70,6 +77,8 @@ typedef struct {
     int levels;    /* not counting level 0 */
     placed *rooms; /* storage of all window lists */
     size_t *best;  /* offset of each block, by index */
+    /* best_total is the size of the smallest region found; SIZE_MAX before the first complete
+     * attempt. */
     size_t best_total, lower_bound;
     int64_t work; /* entries scanned, plus the cost of inserts in the same unit */
 } packer;
@@ -105,6 +114,9 @@ static size_t larger(size_t a, size_t b)
 static size_t largest_in(const size_t *tree, int n, int from, int to)
 {
     size_t most = 0;
+    /* Climb from both ends. An odd left end is a right child: count it alone and go on right of
+     * it. An odd right end (exclusive) has a left child below it: count that. Parents cover the
+     * rest. */
     for (from += n, to += n; from < to; from /= 2, to /= 2) {
         if (from % 2)
             most = larger(most, tree[from++]);
@@ -127,7 +139,10 @@ static wf_status find_loads(packer *p)
     for (int i = 0; i < n; i++)
         begins[i] = p->items[i].begin;
     qsort(begins, (size_t)n, sizeof *begins, by_int);
-    for (int i = 0; i < n; i++) { /* load differences; summed below */
+    /* Write the differences of the load at each begin, and sum them up below. Equal begins share
+     * the first leaf of their value (count_below); the leaves after it stay 0 differences. size_t
+     * wraps on subtraction, but every prefix sum is a real load and fits. */
+    for (int i = 0; i < n; i++) {
         const item *it = &p->items[i];
         int past = count_below(begins, n, (int64_t)it->end + 1);
         tree[n + count_below(begins, n, it->begin)] += it->bytes;
@@ -172,9 +187,11 @@ static void divide(packer *p)
         first = p->items[i].begin < first ? p->items[i].begin : first;
         last = p->items[i].end > last ? p->items[i].end : last;
     }
+    /* Halve the windows as long as they hold about WINDOW_BLOCKS begins on average. */
     while (p->levels < MAX_LEVELS && p->n >> (p->levels + 1) >= WINDOW_BLOCKS)
         p->levels++;
     for (int l = 0; l <= p->levels; l++) {
+        /* + 1: rounds up, so that the windows cover all steps. */
         int64_t half = (last - first + 1) / (2 << l) + 1;
         p->level[l].first = p->window_count;
         p->level[l].count = (2 << l) - 1;
@@ -190,6 +207,8 @@ static void divide(packer *p)
 static int home_of(const packer *p, const item *it)
 {
     for (int l = p->levels; l > 0; l--) {
+        /* Windows start every `half` steps. The last one that starts at or before `begin` reaches
+         * at least one half further. */
         int64_t k = (it->begin - p->windows[0].first) / p->level[l].half;
         int w = p->level[l].first + (int)(k < p->level[l].count ? k : p->level[l].count - 1);
         if (p->windows[w].room > 0 && it->end <= p->windows[w].last)
@@ -216,6 +235,9 @@ static void assign_homes(packer *p)
             w->visitors += lives_in(it, w) && !always_in(it->begin, it->end, w);
         }
     }
+    /* Rooms are counted first: home_of uses windows in use only. Then levels are pruned from the
+     * smallest windows up, so that blocks move to the next larger window that is still in use.
+     * Window 0 is never pruned. */
     for (int i = 0; i < p->n; i++)
         p->windows[p->items[i].home = home_of(p, &p->items[i])].homes++;
     for (int l = p->levels; l > 0; l--) {
@@ -229,6 +251,7 @@ static void assign_homes(packer *p)
     }
 }
 
+/* Allocates the lists of all windows at once, at their exact capacity. */
 static wf_status make_windows(packer *p)
 {
     size_t sum = 0;
@@ -257,6 +280,8 @@ static size_t find_offset(packer *p, const item *it, bool smallest)
     const placed *b = w->list, *stop = b + w->count;
     const int begin = it->begin, end = it->end;
     size_t offset = 0, found = SIZE_MAX, least = SIZE_MAX;
+    /* Entries are sorted by offset. `offset` is the top of all entries so far that are alive during
+     * the lifetime of `it`: everything below is taken or too small. */
     for (; b < stop; b++) {
         if (b->top <= offset || b->begin > end || b->end < begin)
             continue;
@@ -264,7 +289,7 @@ static size_t find_offset(packer *p, const item *it, bool smallest)
             if (!smallest)
                 break;
             if (b->offset - offset < least) {
-                least = b->offset - offset;
+                least = b->offset - offset; /* strictly smaller: the lowest of equal gaps wins */
                 found = offset;
             }
         }
@@ -274,14 +299,15 @@ static size_t find_offset(packer *p, const item *it, bool smallest)
     return found != SIZE_MAX ? found : offset;
 }
 
-/* Returns whether b starts where a ends, and both are alive during the whole window. */
+/* Returns whether b starts where a ends, and both are alive during the whole window. Then one entry
+ * may stand for both: every block that scans the window lives inside it. */
 static bool can_merge(const window *w, const placed *a, const placed *b)
 {
     return a->top == b->offset && always_in(a->begin, a->end, w) && always_in(b->begin, b->end, w);
 }
 
-/* Inserts b by offset. Returns the work: 8 moved entries cost about as much as one scanned
- * entry. */
+/* Inserts b by offset. Returns the work: 8 moved entries cost about as much as one scanned entry,
+ * and 4 stands for the binary search. */
 static int insert(window *w, const placed *b)
 {
     int low = 0, n = w->count;
@@ -293,6 +319,7 @@ static int insert(window *w, const placed *b)
     }
     placed *at = &w->list[low]; /* the first entry above b */
     size_t above = (size_t)(w->count - low);
+    /* Merging keeps lists short: saved activations that outlive the window become one entry. */
     if (low > 0 && can_merge(w, at - 1, b)) {
         at[-1].top = b->top;
         if (above == 0 || !can_merge(w, at - 1, at))
@@ -322,6 +349,7 @@ static int attempt(packer *p, bool smallest)
         item *it = &p->items[i];
         it->offset = find_offset(p, it, smallest);
         placed b = {it->offset, it->offset + it->bytes, it->begin, it->end};
+        /* A complete attempt must exist before the work limit counts. */
         if (b.top >= p->best_total || (p->best_total < SIZE_MAX && p->work >= MAX_WORK))
             return i;
         total = larger(total, b.top);
@@ -337,11 +365,13 @@ static int attempt(packer *p, bool smallest)
 
 /* ---- Orders ---- */
 
+/* Keys of the orders: the largest key is placed first. */
 static double by_bytes(const item *it)
 {
     return (double)it->bytes;
 }
 
+/* In double: bytes times steps may overflow 64 bits. */
 static double by_area(const item *it)
 {
     return (double)it->bytes * ((double)it->end - it->begin + 1);
@@ -357,6 +387,7 @@ static double by_begin(const item *it)
     return -(double)it->begin;
 }
 
+/* A total order (the index is unique), so that qsort, which is not stable, gives one result. */
 static int compare(const void *a, const void *b)
 {
     const item *x = a, *y = b;
@@ -392,7 +423,8 @@ static bool can_improve(const packer *p)
 }
 
 /* Repeats attempts from one order. The block that did not fit moves to the front and the rest keeps
- * its order. Many attempts end early, which makes them cheap. */
+ * its order. Many attempts end early, which makes them cheap. A successful attempt keeps the order:
+ * the next one then fails at the block that sets the new total. */
 static void improve(packer *p, int order)
 {
     sort(p, orders[order].key);
@@ -447,6 +479,7 @@ wf_status wf_memory_pack(wf_ctx *ctx, wf_lifetime *blocks, int n, size_t alignme
             goto done;
         search(&p);
     }
+    /* Blocks of 0 bytes keep offset 0: `best` is zeroed. */
     for (int i = 0; i < n; i++)
         blocks[i].offset = p.best[i];
     *total = p.best_total;

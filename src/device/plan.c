@@ -3,9 +3,17 @@
  * plan.c - makes a plan: runs the passes over a copy of the graph, chooses a kernel per node, and
  * assigns every value its place.
  *
- * A view shares the storage of its operand where every reader accepts strides. The memory pass
- * computes lifetimes, lets outputs overwrite operands, lets kernels write directly into the result
- * of a concat, and packs all blocks into one region (memory.c).
+ * The phases, in the order of make_plan:
+ *   1. copy and verify the graph, mark its states, run the passes (expand.c);
+ *   2. choose a kernel for every node except sources and views;
+ *   3. join concats: kernels write their results directly into the result of the concat;
+ *   4. walk the nodes in order: give each value a place, and turn each node into a step unless it is
+ *      a source, a joined concat or a view that shares storage;
+ *   5. merge blocks where a step may overwrite an operand, then pack all blocks into one region
+ *      (memory.c).
+ *
+ * A step is one launch; lifetimes count in steps. Nothing is allocated on the device, and the
+ * result depends on graph, options and device only, so planning twice gives the same addresses.
  */
 #include "device/plan.h"
 
@@ -29,6 +37,8 @@ typedef struct {
     bool *joined; /* [node id] a concat whose operands are all written in place: not a step */
 } planner;
 
+/* Valid for every value of the plan's graph once prepare has run; its contents, once the value was
+ * placed. */
 static wf_place *place_of(const planner *p, const wf_value *v)
 {
     return &p->plan->places[v->node->id][v->index];
@@ -36,6 +46,8 @@ static wf_place *place_of(const planner *p, const wf_value *v)
 
 /* ---- Kernels ---- */
 
+/* Fails with WF_ERR_UNSUPPORTED if no row fits: wf_device_passes has already expanded everything
+ * that can be expanded. */
 static wf_status choose_kernel(planner *p, const wf_node *n)
 {
     p->kernel[n->id] = wf_kernel_choose(p->device, n);
@@ -49,6 +61,8 @@ static wf_status choose_kernel(planner *p, const wf_node *n)
                    p->device->target.name, call, wf_kernel_packed(n) ? " with a packed state" : "");
 }
 
+/* Leaves p->kernel NULL for sources and views. A view gets a kernel in place_nodes, only if it
+ * cannot share storage. */
 static wf_status choose_kernels(planner *p)
 {
     const wf_graph *g = p->plan->graph;
@@ -62,11 +76,14 @@ static wf_status choose_kernels(planner *p)
  * through a view: it would overwrite elements that it still has to read. */
 static bool can_read(const planner *p, const wf_node *reader, const wf_place *view)
 {
+    /* A joined concat reads nothing: its operands are in place already. */
     if (p->joined[reader->id])
         return true;
     for (int i = 0; view->state && wf_node_is(reader, WF_FLAG_UPDATE) && i < reader->nout; i++)
         if (reader->in[i]->state == view->state)
             return false;
+    /* A view of a view only computes further strides; whether its own readers accept them is
+     * decided at that node. */
     return view->dense || wf_node_is(reader, WF_FLAG_VIEW) || p->kernel[reader->id]->strided;
 }
 
@@ -96,8 +113,10 @@ static const wf_value *part_of(const planner *p, const wf_node *n, int i, wf_pla
     for (; v->node->op == WF_OP_reshape; v = v->node->in[0])
         if (wf_uses_count(&p->uses, v) != 1 || !wf_place_before(v->node, place, place))
             return NULL;
+    /* kernel is NULL for views other than reshape and for sources: their values exist already. */
     const wf_kernel *kernel = p->kernel[v->node->id];
     bool alone = wf_uses_count(&p->uses, v) == 1 && !v->state && wf_value_count(v) > 0;
+    /* The masks of wf_kernel have 32 bits: outputs from 32 on are never written in place. */
     return alone && kernel && v->index < 32 && kernel->strided_out >> v->index & 1 ? v : NULL;
 }
 
@@ -107,8 +126,10 @@ static void join_concat(planner *p, const wf_node *n)
 {
     wf_place place;
     const wf_value *y = &n->out[0];
+    /* An output lies in a port, not in the region; an unread concat gets no memory at all. */
     if (wf_uses_count(&p->uses, y) == 0 || wf_uses_is_output(&p->uses, y))
         return;
+    /* Two passes: no place may change unless every operand fits. */
     for (int i = 0; i < n->nin; i++)
         if (!part_of(p, n, i, &place))
             return;
@@ -133,7 +154,8 @@ static void join_concats(planner *p)
 
 /* ---- Places and steps ---- */
 
-/* Adds a block that is in use at step `begin`. `value` NULL: a workspace. */
+/* Adds a block that is in use at step `begin`; later readers move `end`. `value` NULL: a workspace.
+ * `bytes` excludes the guards on both sides (wf_target.guard). */
 static int new_block(planner *p, const wf_value *value, size_t bytes, int begin)
 {
     wf_plan *plan = p->plan;
@@ -149,6 +171,7 @@ static int new_block(planner *p, const wf_value *value, size_t bytes, int begin)
  * executables of the session run meanwhile. */
 static wf_status place_port(planner *p, const wf_value *v, wf_place *place)
 {
+    /* Bytes so far, and the offset of this port. */
     size_t *bytes = &p->plan->memory.ports, guard = p->device->target.guard, end;
     place->kind = WF_PLACE_PORT;
     place->offset = *bytes + guard;
@@ -170,11 +193,14 @@ static bool is_unread(const planner *p, const wf_value *v)
     return unread;
 }
 
+/* Gives v dense strides, and memory that is in use from step `begin` on. No output is a state, a
+ * view or an input: wf_output copies those. */
 static wf_status place_value(planner *p, const wf_value *v, int begin)
 {
     wf_place *place = place_of(p, v);
     memset(place, 0, sizeof *place);
     wf_place_dense(place, &v->shape);
+    /* All versions of a state share one buffer: updates run in place. */
     if (v->state) {
         place->kind = WF_PLACE_STATE;
         place->state = v->state;
@@ -189,8 +215,9 @@ static wf_status place_value(planner *p, const wf_value *v, int begin)
     return WF_OK;
 }
 
-/* Places a part of a joined concat; its strides are already set. The first part allocates the block
- * of the result. */
+/* Places a part of a joined concat; join_concat has already set its strides. The first part that
+ * runs allocates the block of the result, so the block is alive from there on. Later parts and
+ * readers extend its end. */
 static wf_status place_part(planner *p, const wf_value *v, const wf_node *concat, int begin)
 {
     wf_place *place = place_of(p, v), *whole = place_of(p, &concat->out[0]);
@@ -202,6 +229,8 @@ static wf_status place_part(planner *p, const wf_value *v, const wf_node *concat
     return WF_OK;
 }
 
+/* Appends n as a step. Lifetimes include both ends, so operands, outputs and workspace are all
+ * alive at this step: they never share memory unless overwrite_operands merges their blocks. */
 static wf_status add_step(planner *p, const wf_node *n)
 {
     wf_plan *plan = p->plan;
@@ -221,17 +250,20 @@ static wf_status add_step(planner *p, const wf_node *n)
     for (int i = 0; i < n->nin; i++) {
         const wf_place *place = place_of(p, n->in[i]);
         wf_assert(place->dense || kernel->strided); /* kernels of views must accept strides */
+        /* Steps come in ascending order, so the last assignment is the last reader. */
         if (place->kind == WF_PLACE_REGION)
             plan->blocks[place->block].end = at;
     }
     return WF_OK;
 }
 
+/* Visits nodes in execution order; operands have their places by then. */
 static wf_status place_nodes(planner *p)
 {
     const wf_graph *g = p->plan->graph;
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];
+        /* An input becomes a port, a state lies in its buffer: `begin` does not matter. */
         if (wf_node_is(n, WF_FLAG_SOURCE)) {
             WF_TRY(place_value(p, &n->out[0], 0));
         } else if (p->joined[i]) {
@@ -264,12 +296,17 @@ static bool can_overwrite(const planner *p, const wf_step *step, int at, int i)
     const wf_node *n = step->node;
     const wf_value *x = n->in[i], *y = &n->out[0];
     const wf_place *from = place_of(p, x), *to = place_of(p, y);
+    /* In order: the kernel allows it; x is a temporary; y is neither part of a concat nor
+     * outside the region; both have the same type, shape and dense layout from the first byte of
+     * the block. */
     if (!(step->kernel->in_place >> i & 1) || from->kind != WF_PLACE_REGION ||
         p->whole[wf_uses_slot(&p->uses, y)] || to->kind != WF_PLACE_REGION || x->type != y->type ||
         !wf_dims_equal(&x->shape, &y->shape) || !from->dense || from->first != 0)
         return false;
     const wf_plan *plan = p->plan;
     int block = final_block(p, from->block);
+    /* Later readers of x, also through views, would see y. Blocks of unequal size hold a larger
+     * root, of which x is only a part. */
     if (plan->blocks[block].end != at ||
         plan->block_info[block].bytes != plan->block_info[to->block].bytes)
         return false;
@@ -283,7 +320,8 @@ static bool can_overwrite(const planner *p, const wf_step *step, int at, int i)
     return true;
 }
 
-/* Merges block `from` into block `to`, and extends the lifetime of `to`. */
+/* Merges block `from` into block `to`, which then lives until the last reader of `from`. The size
+ * of `from` becomes 0; wf_memory_pack skips such blocks. */
 static void merge_blocks(planner *p, int from, int to)
 {
     wf_plan *plan = p->plan;
@@ -292,10 +330,13 @@ static void merge_blocks(planner *p, int from, int to)
     plan->blocks[from].bytes = plan->block_info[from].bytes = 0;
 }
 
+/* Steps are visited in order, so chains collapse: x, then y over x, then z over y are one block.
+ * Places are renumbered at the end, because final_block is needed while merging. */
 static void overwrite_operands(planner *p)
 {
     for (int at = 0; at < p->plan->step_count; at++) {
         wf_step *step = &p->plan->steps[at];
+        /* wf_kernel.in_place has 32 bits. */
         for (int i = 0; i < step->node->nin && i < 32 && !step->in_place; i++)
             if (can_overwrite(p, step, at, i)) {
                 step->in_place = true;
@@ -320,7 +361,8 @@ static void keep_blocks_apart(wf_plan *plan)
     }
 }
 
-/* Returns the bytes of a state in the session's storage. */
+/* Returns the bytes of a state in the session's storage. Without a session every state is owned and
+ * dense. A copy (WF_OP_state_copy) is never packed. */
 static size_t state_bytes(const planner *p, const wf_node *n)
 {
     const wf_value *v = &n->out[0];
@@ -341,6 +383,7 @@ static wf_status add_states(planner *p)
     for (int i = 0; i < plan->graph->node_count && fits; i++)
         if (wf_node_is(plan->graph->nodes[i], WF_FLAG_STATE)) {
             size_t bytes = state_bytes(p, plan->graph->nodes[i]);
+            /* The sum of the states alone cannot overflow either: it is at most `total`. */
             fits = wf_add_size(total, bytes, &total);
             m->states += bytes;
         }
@@ -349,6 +392,8 @@ static wf_status add_states(planner *p)
                           "the states of this graph exceed the address space");
 }
 
+/* Fills in plan->memory. Runs after place_nodes: block sizes and lifetimes are final except for
+ * merges. */
 static wf_status plan_memory(planner *p)
 {
     wf_plan *plan = p->plan;
@@ -401,6 +446,7 @@ static wf_status prepare(planner *p, wf_arena *scratch)
     size_t nodes = (size_t)g->node_count + 1, values = (size_t)p->uses.values;
     plan->places = wf_arena_alloc(&plan->arena, nodes * sizeof *plan->places);
     plan->steps = wf_arena_alloc(&plan->arena, nodes * sizeof *plan->steps);
+    /* Each value and each step's workspace adds at most one block. */
     plan->blocks = wf_arena_alloc(&plan->arena, (nodes + values) * sizeof *plan->blocks);
     plan->block_info = wf_arena_alloc(&plan->arena, (nodes + values) * sizeof *plan->block_info);
     wf_place *places = wf_arena_alloc(&plan->arena, (values + 1) * sizeof *places);
@@ -412,6 +458,7 @@ static wf_status prepare(planner *p, wf_arena *scratch)
         !p->kernel || !p->into || !p->whole || !p->joined)
         return WF_ERR_MEMORY;
     for (int i = 0; i < g->node_count; i++)
+        /* All places are one array in slot order; overwrite_operands relies on that. */
         plan->places[i] = places + p->uses.slot[i];
     return WF_OK;
 }
@@ -422,7 +469,9 @@ static wf_status make_plan(planner *p, wf_graph *graph, wf_arena *scratch)
     plan->expansions = wf_arena_alloc(&plan->arena, WF_OP_COUNT * sizeof *plan->expansions);
     if (!plan->expansions)
         return WF_ERR_MEMORY;
-    WF_TRY(wf_graph_copy(graph, &plan->graph)); /* also validates it */
+    /* The copy is also verified: everything below relies on a valid graph. */
+    WF_TRY(wf_graph_copy(graph, &plan->graph));
+    /* Before the passes: a target's answer depends on the storage of a state. */
     mark_states(p);
     WF_TRY(wf_device_passes(p->device, p->options, p->report, plan->expansions, &plan->graph));
     WF_TRY(wf_uses_new(plan->graph, &p->uses));
@@ -445,6 +494,7 @@ wf_status wf_plan_new(wf_device *device, wf_graph *graph, const wf_compile_optio
     wf_arena_init(&plan->arena, device->ctx);
     wf_arena scratch;
     wf_arena_init(&scratch, device->ctx);
+    /* uses.ctx lets wf_uses_free run even if wf_uses_new was never reached. */
     planner p = {.plan = plan,
                  .device = device,
                  .session = session,

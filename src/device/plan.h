@@ -31,12 +31,13 @@ typedef struct {
     bool dense;                  /* row-major without gaps */
 } wf_place;
 
+/* One launch of a run, in execution order. */
 typedef struct {
     const wf_node *node;
     const wf_kernel *kernel;
-    size_t workspace_bytes;
-    int workspace; /* its block; -1: no workspace */
-    bool in_place; /* output 0 overwrites an operand */
+    size_t workspace_bytes; /* 0: no workspace */
+    int workspace;          /* its block; -1: no workspace */
+    bool in_place;          /* output 0 overwrites an operand */
 } wf_step;
 
 /* A block of the activation region, in use from its first writer to its last reader. */
@@ -49,6 +50,7 @@ typedef struct {
     wf_graph *graph;   /* the plan's own copy, after all passes */
     wf_place **places; /* [node id][output] */
     wf_step *steps;
+    /* At most the nodes of the graph: sources, joined concats and shared views are no steps. */
     int step_count;
     wf_lifetime *blocks;       /* [block_count] in the activation region; begin and end are steps */
     wf_block_info *block_info; /* [block_count] */
@@ -56,11 +58,12 @@ typedef struct {
     wf_memory memory;         /* `states` counts the states of this graph */
     wf_expansion *expansions; /* [WF_OP_COUNT] ops expanded for lack of a kernel */
     wf_arena arena;           /* holds the arrays above */
-    wf_ctx *ctx;
+    wf_ctx *ctx;              /* of the device */
 } wf_plan;
 
-/* Copies the graph and plans the copy. `session` supplies the storage of states; NULL: all states
- * are owned. `options` NULL: the defaults. `report` may be NULL. Free *out with wf_plan_free. */
+/* Copies the graph and plans the copy; `graph` stays unchanged. `session` supplies the storage of
+ * states; NULL: all states are owned. `options` NULL: the defaults. `report` may be NULL. Free *out
+ * with wf_plan_free. The plan borrows the device, and nothing of the session. */
 wf_status wf_plan_new(wf_device *device, wf_graph *graph, const wf_compile_options *options,
                       const wf_session *session, wf_report *report, wf_plan **out);
 void wf_plan_free(wf_plan *plan);

@@ -4,6 +4,10 @@
  *
  * A session owns its states, one activation region that its executables share, and the mappings of
  * files with mapped states. Executables borrow the session and must be freed first.
+ *
+ * A state comes into being in one of four ways (wf_storage): bound by a compiled graph (owned,
+ * zeroed), mapped from a file, copied from a file where the device cannot map, or packed. Its name
+ * is unique in the session; type and shape never change afterwards.
  */
 #include <string.h>
 
@@ -31,6 +35,7 @@ wf_status wf_session_new(wf_device *device, wf_session **out)
     return WF_OK;
 }
 
+/* Copies are gone by then: their executables release them before the session is freed. */
 static void state_free(wf_session *s, wf_stored_state *state)
 {
     if (!state)
@@ -51,6 +56,7 @@ static void close_file(wf_session *s)
     wf_mem_free(s->ctx, f);
 }
 
+/* Refuses while executables are open: they point into the session. */
 void wf_session_free(wf_session *s)
 {
     if (!s)
@@ -71,6 +77,7 @@ void wf_session_free(wf_session *s)
     wf_mem_free(s->ctx, s);
 }
 
+/* A linear search: compiling and host transfers call it, runs do not. */
 wf_stored_state *wf_session_find(const wf_session *s, const char *name)
 {
     for (int i = 0; i < s->state_count; i++)
@@ -79,6 +86,7 @@ wf_stored_state *wf_session_find(const wf_session *s, const char *name)
     return NULL;
 }
 
+/* The caller frees the copy with wf_mem_free. Returns NULL without memory. */
 static char *copy_text(wf_ctx *ctx, const char *text)
 {
     size_t bytes = strlen(text) + 1;
@@ -86,7 +94,8 @@ static char *copy_text(wf_ctx *ctx, const char *text)
     return copy ? memcpy(copy, text, bytes) : NULL;
 }
 
-/* Adds a state without storage. Doubles the list when it is full. */
+/* Adds a state without storage. Doubles the list when it is full; states themselves never move,
+ * because executables keep pointers to them. */
 static wf_status state_add(wf_session *s, const char *name, wf_type type, const wf_dims *shape,
                            wf_stored_state **out)
 {
@@ -104,6 +113,7 @@ static wf_status state_add(wf_session *s, const char *name, wf_type type, const 
         return WF_ERR_MEMORY;
     state->type = type;
     state->shape = *shape;
+    /* Cannot overflow: wf_node_add has checked the shape. */
     state->bytes = wf_type_bytes(type, wf_dims_count(shape));
     state->name = copy_text(s->ctx, name);
     if (!state->name) {
@@ -114,6 +124,7 @@ static wf_status state_add(wf_session *s, const char *name, wf_type type, const 
     return WF_OK;
 }
 
+/* Gives the state a dense, zeroed buffer in the device's storage type. */
 static wf_status state_allocate(wf_session *s, wf_stored_state *state)
 {
     WF_TRY(wf_buffer_new(s->device, wf_device_value_bytes(s->device, state->type, &state->shape),
@@ -131,6 +142,7 @@ static wf_status state_undo(wf_session *s, wf_status status)
     return status;
 }
 
+/* Fails if the graph's node disagrees with the state that earlier graphs or the caller fixed. */
 static wf_status check_state(wf_session *s, const wf_stored_state *state, const wf_value *v)
 {
     if (state->type == v->type && wf_dims_equal(&state->shape, &v->shape))
@@ -158,7 +170,8 @@ wf_status wf_session_bind(wf_session *s, const wf_node *node, wf_stored_state **
 
 /* ---- Mapped and packed states ---- */
 
-/* Adds a state of the caller's type and shape. Fails if the name is taken. */
+/* Adds a state of the caller's type and shape, still without storage. Fails if the name is
+ * taken. */
 static wf_status declare(wf_session *s, const char *name, wf_type type, int rank,
                          const int64_t *dims, wf_stored_state **out)
 {
@@ -204,6 +217,7 @@ static wf_status load_from_file(wf_session *s, wf_stored_state *state, const wf_
     const wf_map *map = file->map;
     const wf_type_info *type = wf_type_get(state->type);
     unsigned align = type->block == 1 ? (unsigned)type->block_bytes : 2;
+    /* In this order, the sum of both cannot overflow. */
     if (offset > map->size || state->bytes > map->size - offset)
         return wf_fail(
             s->ctx, WF_ERR_FORMAT,
@@ -223,6 +237,8 @@ static wf_status load_from_file(wf_session *s, wf_stored_state *state, const wf_
     return ops->copy_in(s->queue, state->buffer, 0, map->data + offset, state->bytes);
 }
 
+/* Closes the mapping again unless a state refers to it. open_file puts a new mapping at the head of
+ * the list, where close_file removes it; a mapping with states is never closed here. */
 static wf_status map_state(wf_session *s, wf_stored_state *state, const char *path, uint64_t offset)
 {
     wf_session_file *file;
@@ -230,8 +246,8 @@ static wf_status map_state(wf_session *s, wf_stored_state *state, const char *pa
     wf_status status = load_from_file(s, state, file, offset);
     if (status == WF_OK && state->storage == WF_STATE_MAPPED)
         file->states++;
-    if (file->states ==
-        0) /* copied or refused: do not reuse the mapping, the file may be replaced */
+    /* Copied or refused: do not reuse the mapping, as the file may be replaced. */
+    if (file->states == 0)
         close_file(s);
     return status;
 }
@@ -261,7 +277,8 @@ wf_status wf_session_declare_rounded(wf_session *s, const char *name, wf_type ty
     return WF_OK;
 }
 
-/* Marks the state as packed and sets *out to its packed size in bytes. */
+/* Marks the state as packed and sets *out to its packed size in bytes. Fails if the device has no
+ * packed layout for this type and shape. */
 static wf_status mark_packed(wf_session *s, wf_stored_state *state, size_t *out)
 {
     const wf_device_ops *ops = s->device->ops;
@@ -303,7 +320,7 @@ wf_status wf_session_declare_packed(wf_session *s, const char *name, wf_type typ
     return state_undo(s, mark_packed(s, state, &bytes));
 }
 
-/* Fails if the graph updates a mapped or packed state. */
+/* Fails if the graph updates a mapped, copied or packed state: those are read-only. */
 static wf_status check_writes(wf_session *s, const wf_graph *g)
 {
     for (int i = 0; i < g->node_count; i++) {
@@ -325,6 +342,7 @@ static wf_status check_writes(wf_session *s, const wf_graph *g)
 
 wf_status wf_session_reserve(wf_session *s, size_t bytes)
 {
+    /* Without executables only `bytes` counts. The region itself never shrinks. */
     size_t old = s->exec_count > 0 ? s->region_bytes : 0;
     bytes = bytes > old ? bytes : old;
     if (s->region && bytes <= s->region->bytes)
@@ -333,17 +351,21 @@ wf_status wf_session_reserve(wf_session *s, size_t bytes)
     WF_TRY(s->device->ops->queue_wait(s->queue));
     wf_buffer_free(s->region);
     s->region = NULL;
+    /* Every bound address is void from here on, also if the allocation below fails. */
     s->region_generation++;
     wf_status status = wf_buffer_new(s->device, bytes, &s->region);
     if (status == WF_OK)
         s->region_bytes = bytes;
-    else if (s->exec_count > 0) /* for the other executables; if this fails too, their runs fail */
+    /* For the other executables. If this fails, too, their runs fail until a later call
+     * succeeds. */
+    else if (s->exec_count > 0)
         wf_buffer_new(s->device, old, &s->region);
     return status;
 }
 
 /* ---- Contents ---- */
 
+/* Checks name and size before a transfer. */
 static wf_status get_state(wf_session *s, const char *name, size_t bytes, wf_stored_state **out)
 {
     *out = wf_session_find(s, name);
@@ -364,6 +386,7 @@ wf_status wf_session_write(wf_session *s, const char *name, const void *from, si
                        "state '%s' is mapped from a file and cannot be written", name);
     state->changes++;
     if (state->storage == WF_STATE_PACKED) {
+        /* New contents replace deferred ones. */
         s->waiting -= state->source != NULL;
         state->source = NULL;
         return s->device->ops->pack(s->queue, state->buffer, from, state->type, &state->shape);
@@ -381,7 +404,8 @@ void wf_session_write_later(wf_session *s, const char *name, const wf_map *map, 
     state->source_at = offset;
 }
 
-/* Packs rows [begin, begin + count) and releases their pages of the file. */
+/* Packs rows [begin, begin + count) and releases their pages of the file. `begin` is a multiple of
+ * pack_rows, where pieces of the packed layout start. */
 static wf_status settle_rows(wf_session *s, wf_stored_state *state, int64_t begin, int64_t count)
 {
     const wf_device_ops *ops = s->device->ops;
@@ -390,24 +414,29 @@ static wf_status settle_rows(wf_session *s, wf_stored_state *state, int64_t begi
     part.d[0] = count;
     const size_t row = state->bytes / (size_t)state->shape.d[0];
     const size_t from = state->source_at + (size_t)begin * row;
+    /* Only `base` of this copy is used (wf_device_ops.pack_rows). */
     wf_buffer to = *state->buffer;
     if (begin > 0)
         to.base = (char *)to.base + ops->packed_bytes(s->device, state->type, &before);
     WF_TRY(ops->pack(s->queue, &to, state->source->data + from, state->type, &part));
+    /* The pages were read for the last time: without this they would count as resident memory of
+     * the process until the kernel needs them. */
     wf_map_forget(state->source, from, (size_t)count * row);
     return WF_OK;
 }
 
-/* Packs the deferred contents piece by piece, so that little data is in memory twice. */
+/* Packs the deferred contents piece by piece, so that at most one piece is in memory twice. */
 static wf_status settle(wf_session *s, wf_stored_state *state)
 {
     enum { PIECE = 8 << 20 }; /* approximate bytes of a piece */
     const wf_map *map = state->source;
     const int64_t rows = state->shape.d[0], unit = s->device->ops->pack_rows;
+    /* Wide rows: at least one unit. */
     const int64_t units = unit > 0 ? PIECE / ((int64_t)state->bytes / rows * unit) : 0;
     const int64_t step = unit == 0 ? rows : (units > 0 ? units : 1) * unit;
     for (int64_t r = 0; r < rows; r += step)
         WF_TRY(settle_rows(s, state, r, rows - r < step ? rows - r : step));
+    /* Check after reading: a truncated file reads as zeros (wf_guard_mapped_files). */
     if (wf_map_broken(map))
         return wf_fail(
             s->ctx, WF_ERR_IO,
@@ -436,6 +465,7 @@ wf_status wf_session_read(wf_session *s, const char *name, void *to, size_t byte
     wf_stored_state *state;
     WF_TRY(get_state(s, name, bytes, &state));
     WF_TRY(wf_session_settle(s, state));
+    /* States may still be written by an asynchronous run. */
     WF_TRY(s->device->ops->queue_wait(s->queue));
     if (state->storage == WF_STATE_PACKED)
         return s->device->ops->unpack(s->queue, to, state->buffer, state->type, &state->shape);
@@ -456,13 +486,15 @@ wf_status wf_compile_with(wf_session *s, wf_graph *graph, const wf_compile_optio
     *out = NULL;
     WF_TRY(wf_device_check_ctx(s->device, graph->ctx, "the graph"));
     WF_TRY(wf_options_check(s->ctx, options));
+    /* States are only ever appended, so a failed compile can cut the list back. */
     int states = s->state_count;
     wf_status status = check_writes(s, graph);
     if (status == WF_OK)
         status = s->device->ops->compile(s, graph, options ? options : &defaults, out);
     if (status == WF_OK)
         s->exec_count++;
-    else /* remove the states it added: they would fix types and shapes for later graphs */
+    /* Remove the states it added: they would fix types and shapes for later graphs. */
+    else
         while (s->state_count > states)
             state_free(s, s->states[--s->state_count]);
     return status;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* walk.c - iterates over strided and broadcast operands together. */
+/*
+ * walk.c - iterates over strided and broadcast operands together.
+ *
+ * Offsets are in elements. A run is a stretch of the last (innermost) axis, so kernels have one
+ * tight loop per run and the odometer below moves once per run, not once per element. A walk is
+ * computed per launch; each thread starts its own wf_run anywhere in it.
+ */
 #include "device/walk.h"
 
 #include <string.h>
@@ -35,8 +41,8 @@ static bool continues(const wf_walk *w, int a, int b)
     return true;
 }
 
-/* Drops axes of length 1. Each other axis moves to index `rank`, or merges with the axis before
- * it. */
+/* Drops axes of length 1. Each other axis moves to index `rank`, or merges with the axis before it.
+ * Works in place: `rank` never exceeds `a`, so no axis is overwritten before it was read. */
 void wf_walk_fold(wf_walk *w)
 {
     int rank = 0;
@@ -64,6 +70,7 @@ void wf_walk_split(const wf_view *v, int64_t axes, wf_walk *kept, wf_walk *gone)
 {
     wf_walk *const side[2] = {kept, gone};
     *kept = *gone = (wf_walk){.operands = 1};
+    /* Axes keep their order on both sides, so a reduction visits its terms in row-major order. */
     for (int i = 0; i < v->rank; i++) {
         wf_walk *w = side[axes >> i & 1];
         w->dim[w->rank] = v->dim[i];
@@ -83,7 +90,9 @@ int64_t wf_walk_count(const wf_walk *w)
 
 wf_run wf_run_over(const wf_walk *w, int64_t begin, int64_t end)
 {
+    /* n is 0, so the first wf_run_next does not move. */
     wf_run r = {.left = end - begin, .walk = w};
+    /* Splits the linear index `begin` into one index per axis; an empty walk may have dims of 0. */
     for (int a = w->rank - 1; a >= 0 && r.left > 0; a--) {
         r.index[a] = begin % w->dim[a];
         begin /= w->dim[a];
@@ -107,6 +116,7 @@ bool wf_run_next(wf_run *r, int64_t limit)
     if (r->left <= 0)
         return false;
     move(r, last, r->n);
+    /* Carry like an odometer. The last axis wraps only if the run before ended there. */
     for (int a = last; a > 0 && r->index[a] == w->dim[a]; a--) {
         move(r, a, -w->dim[a]);
         move(r, a - 1, 1);
@@ -118,6 +128,7 @@ bool wf_run_next(wf_run *r, int64_t limit)
     return true;
 }
 
+/* Typed loops, which compilers vectorize; memcpy per element would not be. */
 #define COPY_STRIDED(type)                                                                  \
     static void copy_##type(type *to, int64_t to_step, const type *from, int64_t from_step, \
                             int64_t n)                                                      \
@@ -146,6 +157,7 @@ void wf_copy_strided(void *to, int64_t to_step, const void *from, int64_t from_s
                    (size_t)bytes);
 }
 
+/* Only the last axis is in blocks, so the other strides are multiples of the block. */
 wf_view wf_view_units(const wf_view *v)
 {
     wf_view u = *v;
@@ -171,7 +183,7 @@ const void *wf_chunk_widen(const wf_view *v, int64_t offset, int64_t step, int64
 {
     if (v->type != WF_F16 && v->type != WF_BF16)
         return wf_chunk_load(v, offset, step, n, buf);
-    wf_chunk narrow;
+    wf_chunk narrow; /* widening needs a second buffer: buf receives the f32 values */
     wf_convert_to_f32(v->type, wf_chunk_load(v, offset, step, n, &narrow), buf->f32, n);
     return buf;
 }
