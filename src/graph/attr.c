@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* attr.c - parses and prints attributes as text, by the field tables that attr.def generates. */
+/*
+ * attr.c - parses and prints attributes as text, by the field tables that attr.def generates.
+ *
+ * The form is "axis=1 keep=1 dims=[2,3]": names and values without quotes, separated by spaces. A
+ * round trip is exact: reals are printed with as many digits as they need. The text may come from a
+ * file, so every value is checked; shape rules check its meaning later.
+ */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +24,7 @@ static const char *skip_space(const char *s)
 /* Each parser reads a value at *s, advances *s past it and returns true. It returns false when no
  * valid value is there. */
 
+/* Rejects numbers out of the range of int64_t (ERANGE). */
 static bool parse_int(const char **s, int64_t *out)
 {
     char *end;
@@ -37,6 +44,7 @@ static bool parse_real(const char **s, double *out)
     return wf_text_to_double(s, out) && !(errno == ERANGE && isinf(*out));
 }
 
+/* Names of types are shorter than the buffer; a longer word cannot be one. */
 static bool parse_type(const char **s, wf_type *out)
 {
     char word[16];
@@ -54,7 +62,7 @@ static bool parse_type(const char **s, wf_type *out)
 static bool parse_dims(const char **s, wf_dims *out)
 {
     wf_dims dims = {0};
-    if (*(*s)++ != '[')
+    if (*(*s)++ != '[') /* at the end of the text this reads the terminator and fails */
         return false;
     while (**s != ']') {
         if (dims.n == WF_MAX_RANK || (dims.n > 0 && *(*s)++ != ','))
@@ -67,6 +75,7 @@ static bool parse_dims(const char **s, wf_dims *out)
     return true;
 }
 
+/* Writes into the field of `attr`, which has the type of its kind (op.h). */
 static bool parse_value(const char **s, const wf_attr_field *field, void *attr)
 {
     void *to = (char *)attr + field->offset;
@@ -81,6 +90,7 @@ static bool parse_value(const char **s, const wf_attr_field *field, void *attr)
     return false;
 }
 
+/* Other kinds have no default: they start as zero bytes. */
 void wf_attr_defaults(const wf_op_def *def, void *attr)
 {
     for (const wf_attr_field *f = def->fields; f->name; f++) {
@@ -92,6 +102,7 @@ void wf_attr_defaults(const wf_op_def *def, void *attr)
     }
 }
 
+/* `n` is the length of the unknown name, which does not end with a terminator. */
 static wf_status no_such_attribute(wf_ctx *ctx, const wf_op_def *def, const char *name, int n)
 {
     char known[256] = "none";
@@ -106,7 +117,7 @@ wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, voi
 {
     const char *s = skip_space(text ? text : "");
     while (*s) {
-        size_t n = strcspn(s, "= ");
+        size_t n = strcspn(s, "= "); /* the name ends at '=' or, if '=' is missing, at a space */
         const wf_attr_field *field = def->fields;
         while (field->name && (strlen(field->name) != n || strncmp(field->name, s, n) != 0))
             field++;
@@ -117,6 +128,7 @@ wf_status wf_attr_parse(wf_ctx *ctx, const wf_op_def *def, const char *text, voi
             return wf_fail(ctx, WF_ERR_USAGE, "%s: attribute %s must be followed by = and a value",
                            def->name, field->name);
         s++;
+        /* A value must end at a space or at the end of the text. */
         if (!parse_value(&s, field, attr) || (*s && *s != ' '))
             return wf_fail(ctx, WF_ERR_USAGE, "%s: invalid value of attribute %s in '%s'",
                            def->name, field->name, text);

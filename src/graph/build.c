@@ -3,7 +3,8 @@
  * build.c - functions that add nodes: the public ones of weft.h, and those of build.h.
  *
  * They only fill in attributes and defaults. wf_node_add (graph.c) and the shape rules (op/) check
- * operands.
+ * operands. Builders that would add a node without effect return the operand itself: wf_cast to the
+ * same type, wf_reshape and wf_broadcast to the same shape.
  */
 #include "graph/build.h"
 
@@ -68,9 +69,11 @@ static int64_t *stream_of(const wf_op_def *def, void *attr)
     return NULL;
 }
 
+/* Builds any op but a source from text, as graph text and wf_call_op do. Attributes that the text
+ * does not mention get the defaults of attr.def. */
 wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *const *in, int nin)
 {
-    union {
+    union { /* the union aligns the bytes for any attribute struct */
         int64_t align;
         char bytes[256];
     } attr = {0};
@@ -78,6 +81,7 @@ wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *co
     if (i < 0)
         return NULL;
     const wf_op_def *def = wf_op_get((wf_op)i);
+    /* A larger attribute struct needs a larger buffer here. */
     wf_assert(def->attr_bytes <= sizeof attr);
     wf_attr_defaults(def, &attr);
     if (def->flags & WF_FLAG_SOURCE) {
@@ -85,7 +89,7 @@ wf_value *wf_op_add(wf_graph *g, const char *op, const char *attrs, wf_value *co
         return NULL;
     }
     int64_t *stream = stream_of(def, &attr);
-    if (stream)
+    if (stream) /* to tell "not given" from stream 0 */
         *stream = -1;
     if (wf_attr_parse(g->ctx, def, attrs, &attr) != WF_OK) {
         wf_graph_fail(g, g->ctx->status, "%s", g->ctx->message);
@@ -123,6 +127,7 @@ wf_value *wf_binary(wf_graph *g, const char *op, wf_value *a, wf_value *b)
 
 /* ---- Sources ---- */
 
+/* Fails if the graph has a source of this op and name: an input and a state may share one. */
 static wf_value *source(wf_graph *g, wf_op op, const char *name, wf_type type, int rank,
                         const int64_t *dims)
 {
@@ -131,7 +136,7 @@ static wf_value *source(wf_graph *g, wf_op op, const char *name, wf_type type, i
         wf_graph_fail(g, WF_ERR_USAGE, "%s: the name is missing or empty", wf_op_get(op)->name);
         return NULL;
     }
-    for (int i = 0; i < g->node_count; i++)
+    for (int i = 0; i < g->node_count; i++) /* linear, but only while a graph is built */
         if (g->nodes[i]->op == op && strcmp(g->nodes[i]->name, name) == 0) {
             wf_graph_fail(g, WF_ERR_USAGE, "the graph already has a%s '%s'",
                           op == WF_OP_input ? "n input" : " state", name);
@@ -174,6 +179,7 @@ wf_value *wf_iota(wf_graph *g, int rank, const int64_t *dims, int axis)
 
 wf_value *wf_uniform(wf_graph *g, wf_value *key, int rank, const int64_t *dims)
 {
+    /* Every call takes a stream of its own, so two uniforms with the same key differ. */
     wf_attr_uniform a = {.dims = dims_of(rank, dims), .stream = g->streams++};
     return add1(g, WF_OP_uniform, &a, key);
 }
@@ -200,6 +206,7 @@ wf_value *wf_where(wf_graph *g, wf_value *condition, wf_value *a, wf_value *b)
     return add(g, WF_OP_where, NULL, (wf_value *[]){condition, a, b}, 3);
 }
 
+/* a != 0 selects b, else 0. */
 wf_value *wf_and(wf_graph *g, wf_value *a, wf_value *b)
 {
     return wf_where(g, a, b, wf_fill(g, WF_U8, 0, NULL, 0));
@@ -222,7 +229,7 @@ wf_value *wf_copy(wf_graph *g, wf_value *x)
 wf_value *wf_reshape(wf_graph *g, wf_value *x, int rank, const int64_t *dims)
 {
     wf_attr_shape a = {dims_of(rank, dims)};
-    int64_t known = 1;
+    int64_t known = 1; /* product of all given lengths; 0 counts as 1 */
     int open = -1;
     for (int i = 0; x && i < rank && i < WF_MAX_RANK; i++)
         if (a.dims.d[i] == -1)
@@ -230,6 +237,7 @@ wf_value *wf_reshape(wf_graph *g, wf_value *x, int rank, const int64_t *dims)
         else if (a.dims.d[i] > 0 && !wf_mul_i64(known, a.dims.d[i], &known))
             known = INT64_MAX; /* overflow: the element counts differ, and the rule rejects it */
     if (x && open >= 0)
+        /* With a length of 0 among the given ones both sides of the rule are 0, for any -1. */
         a.dims.d[open] = wf_dims_count(&x->shape) / known;
     if (x && rank >= 0 && rank <= WF_MAX_RANK && wf_dims_equal(&a.dims, &x->shape))
         return x;
@@ -238,6 +246,7 @@ wf_value *wf_reshape(wf_graph *g, wf_value *x, int rank, const int64_t *dims)
 
 wf_value *wf_permute(wf_graph *g, wf_value *x, const int64_t *order)
 {
+    /* Without order the list is empty, and the rule rejects it. */
     wf_attr_permute a = {x && order ? wf_dims_make((int)x->shape.n, order) : (wf_dims){0}};
     return add1(g, WF_OP_permute, &a, x);
 }
@@ -284,6 +293,7 @@ wf_value *wf_flatten_rows(wf_graph *g, wf_value *x)
 
 /* ---- Reductions ---- */
 
+/* `op` is "sum", "mean" or "max". */
 wf_value *wf_reduce(wf_graph *g, const char *op, wf_value *x, uint32_t axes, bool keep)
 {
     int i = find_op(g, op);
@@ -311,10 +321,11 @@ wf_value *wf_sum_to(wf_graph *g, wf_value *x, const wf_dims *shape)
     if (!x || wf_dims_equal(&x->shape, shape))
         return x;
     uint32_t axes = 0;
-    int64_t added = x->shape.n - shape->n;
+    int64_t added = x->shape.n - shape->n; /* leading axes that broadcasting added */
     for (int i = 0; i < x->shape.n; i++)
         if (i < added || (shape->d[i - added] == 1 && x->shape.d[i] != 1))
             axes |= 1u << i;
+    /* Summing with keep = true leaves axes of length 1, so the reshape only drops leading ones. */
     return wf_reshape_to(g, axes ? wf_sum(g, x, axes, true) : x, shape);
 }
 
@@ -393,6 +404,7 @@ wf_value *wf_rope(wf_graph *g, wf_value *x, wf_value *positions, wf_value *inv_f
 
 /* ---- Attention, loss, dropout ---- */
 
+/* NULL selects the defaults: causal, scale 1 / sqrt(D), no window, no soft cap. */
 static wf_attr_attention attention_attr(const wf_attention_options *o)
 {
     wf_attention_options none = {0};
@@ -419,9 +431,10 @@ wf_value *wf_attention_paged(wf_graph *g, wf_value *q, wf_value *k, wf_value *v,
 wf_value *wf_cross_entropy(wf_graph *g, wf_value *logits, wf_value *targets,
                            const wf_cross_entropy_options *o)
 {
-    wf_attr_cross_entropy a = {.ignore_index = -100};
+    wf_attr_cross_entropy a = {.ignore_index = -100}; /* PyTorch's default */
     if (o)
         a = (wf_attr_cross_entropy){a.ignore_index, o->label_smoothing, o->z_loss, o->softcap};
+    /* 0 means "default" in a zeroed struct, so index 0 has a constant of its own. */
     if (o && o->ignore_index != 0)
         a.ignore_index = o->ignore_index == WF_IGNORE_ZERO ? 0 : o->ignore_index;
     return add(g, WF_OP_cross_entropy, &a, (wf_value *[]){logits, targets}, 2);
@@ -447,7 +460,7 @@ wf_value *wf_accumulate(wf_graph *g, wf_value *state, wf_value *x, wf_value *app
     return add(g, WF_OP_accumulate, NULL, in, apply ? 3 : 2);
 }
 
-/* Options: 0 selects the default, a negative value selects 0. */
+/* Options: 0 selects the default, a negative value selects 0. A zeroed struct is all defaults. */
 static double or_default(double x, double otherwise)
 {
     return x == 0 ? otherwise : x < 0 ? 0 : x;
@@ -479,6 +492,7 @@ wf_value *wf_sgd(wf_graph *g, wf_value *p, wf_value *velocity, wf_value *grad, w
     wf_attr_sgd a = {0};
     if (o)
         a = (wf_attr_sgd){o->momentum, o->weight_decay, o->nesterov};
+    /* velocity is present only with momentum; all later operands move up by one. */
     wf_value *in[6];
     int n = 0;
     in[n++] = p;
@@ -511,6 +525,7 @@ wf_value *wf_kv_append(wf_graph *g, wf_value *pool, wf_value *x, wf_value *seq_s
 
 /* ---- Marks for passes ---- */
 
+/* Marks are hints on the value. They add no node and change no result. */
 static wf_value *mark(wf_graph *g, wf_value *x, uint32_t mark, const char *what)
 {
     if (g->status != WF_OK || !x)

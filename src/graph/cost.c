@@ -2,7 +2,9 @@
 /*
  * cost.c - FLOPs and bytes of a node, by the columns `flops` and `bytes` of ops.def.
  *
- * A row names either a count per element or a function below. All sums saturate.
+ * A row names either a count per element or a function below. All sums saturate, so a hostile graph
+ * cannot wrap to a small cost. A multiply-add counts as 2 FLOPs. Data-dependent costs are
+ * estimates; cost.h lists the assumptions.
  */
 #include "graph/cost.h"
 
@@ -35,14 +37,17 @@ static uint64_t unary_flops(wf_op op);
 
 /* ---- FLOPs of ops with BY(f) in ops.def ---- */
 
+/* 2 K per element of the result [..., M, N]. The batch is part of the result. */
 static uint64_t matmul_flops(const wf_node *n)
 {
     const wf_attr_matmul *a = n->attr;
     const wf_value *x = n->in[0];
+    /* a is [..., M, K], or [..., K, M] if transposed. */
     uint64_t k = dim(x, x->shape.n - (a->transpose_a ? 2 : 1));
     return times(times(2, k), count(&n->out[0]));
 }
 
+/* x [..., K] and w [N, K]; one more addition per element with a bias. */
 static uint64_t linear_flops(const wf_node *n)
 {
     uint64_t k = (uint64_t)wf_dims_last(&n->in[0]->shape), out = count(&n->out[0]);
@@ -50,11 +55,13 @@ static uint64_t linear_flops(const wf_node *n)
 }
 
 /* Number of (query, key) pairs that the mask allows in one sequence of `length` tokens. */
+/* Only the past side of a window counts: attention windows look back. */
 static uint64_t visible_pairs(const wf_attr_attention *a, uint64_t length)
 {
     uint64_t w = a->window > 0 && (uint64_t)a->window < length ? (uint64_t)a->window : length;
     /* Keys at the same or an earlier position: query i < w has i + 1 of them, the others w. */
     uint64_t back = plus(times(w, w + 1) / 2, times(length - w, w));
+    /* Without the causal mask, every later key is visible, too: length (length - 1) / 2 pairs. */
     return a->causal || length == 0 ? back : plus(back, times(length, length - 1) / 2);
 }
 
@@ -63,9 +70,11 @@ static uint64_t visible_pairs(const wf_attr_attention *a, uint64_t length)
 static uint64_t attention_work(const wf_attr_attention *a, const wf_value *q, const wf_value *v,
                                const wf_value *seq_start, const wf_value *table, uint64_t rows)
 {
+    /* seq_start has one entry more than there are sequences. */
     uint64_t tokens = dim(q, 0), sequences = dim(seq_start, 0) - 1, pairs;
     if (table) {
         uint64_t seen = times(dim(table, 1), rows);
+        /* A page table names all pages of a sequence; a window reads only the last ones. */
         if (a->causal && a->window > 0 && (uint64_t)a->window < seen)
             seen = (uint64_t)a->window;
         pairs = times(tokens, seen);
@@ -97,6 +106,7 @@ static uint64_t glu_flops(const wf_node *n)
     return times(grad ? 2 * act + 3 : act + 1, count(&n->out[0]));
 }
 
+/* One multiply-add per element; the square root of the sum is not counted. */
 static uint64_t global_norm_flops(const wf_node *n)
 {
     uint64_t sum = 0;
@@ -154,7 +164,8 @@ static uint64_t accumulate_many_flops(const wf_node *n)
 
 /* ---- Bytes: functions of the column `bytes` ---- */
 
-/* Counts operands from `first` on; a value that occurs twice is read once. */
+/* Counts operands from `first` on; a value that occurs twice is read once. Leaves bytes_written
+ * alone. */
 static void read_from(const wf_node *n, int first, wf_cost *out)
 {
     for (int i = first; i < n->nin; i++) {
@@ -195,6 +206,8 @@ static void adamw_many_bytes(const wf_node *n, wf_cost *out)
     const wf_attr_adamw *a = n->attr;
     all_bytes(n, out);
     for (int i = n->nout / 4 * 3; a->copies && i < n->nout; i++)
+        /* Cannot underflow: all_bytes counted each copy once, as every state occurs once in a
+         * node. */
         out->bytes_read -= wf_value_bytes(n->in[i]);
 }
 
@@ -211,6 +224,7 @@ static void attention_bytes(const wf_node *n, wf_cost *out)
     all_bytes(n, out);
     for (int i = 1; i < 3 && n->nin > 5; i++) {
         const wf_value *pool = n->in[i];
+        /* Entries of the table, an upper bound of the distinct pages. */
         uint64_t named = count(n->in[5]), pages = dim(pool, 0);
         if (named < pages)
             out->bytes_read -= wf_value_bytes(pool) / pages * (pages - named);
@@ -231,6 +245,7 @@ typedef struct {
     void (*bytes)(const wf_node *n, wf_cost *out);
 } row;
 
+/* Expand the column `flops` to the first three fields of a row. */
 #define FLOPS_PER_OUT(k) k, OUT_0, NULL
 #define FLOPS_PER_IN(k) k, IN_0, NULL
 #define FLOPS_PER_LAST_IN(k) k, IN_LAST, NULL

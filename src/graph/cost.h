@@ -11,6 +11,7 @@
 
 #include "graph/graph.h"
 
+/* For one node or a sum of nodes. */
 typedef struct {
     uint64_t flops;
     uint64_t bytes_read, bytes_written;

@@ -3,7 +3,11 @@
  * graph.c - creates and frees graphs, adds nodes, and answers questions about values.
  *
  * Every node passes wf_node_add, which rejects invalid operands, attributes and shapes. Code that
- * reads a graph relies on these checks.
+ * reads a graph relies on these checks: element counts fit in int64_t, operands belong to the graph
+ * and come before their readers, attribute lists have at most WF_MAX_RANK entries.
+ *
+ * Errors are sticky. The first failure makes the graph unusable; every later builder returns NULL,
+ * and the message of the first failure survives.
  */
 #include "graph/graph.h"
 
@@ -14,6 +18,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
+/* The caller frees *out with wf_graph_free. The graph borrows the context. */
 wf_status wf_graph_new(wf_ctx *ctx, wf_graph **out)
 {
     *out = NULL;
@@ -26,6 +31,7 @@ wf_status wf_graph_new(wf_ctx *ctx, wf_graph **out)
     return WF_OK;
 }
 
+/* Frees all nodes and values at once: they live in the arena. */
 void wf_graph_free(wf_graph *g)
 {
     if (!g)
@@ -43,6 +49,7 @@ wf_status wf_graph_status(const wf_graph *g)
 
 wf_status wf_graph_fail(wf_graph *g, wf_status status, const char *fmt, ...)
 {
+    /* Keep the first failure. Later ones are its consequences. */
     if (g->status != WF_OK)
         return g->status;
     va_list args;
@@ -53,7 +60,8 @@ wf_status wf_graph_fail(wf_graph *g, wf_status status, const char *fmt, ...)
     return wf_fail(g->ctx, status, "%s", g->message);
 }
 
-/* Copies the message of a failed allocation from the context to the graph. */
+/* Copies the message of a failed allocation from the context to the graph. Returns NULL, for the
+ * return statement of builders. */
 static wf_value *out_of_memory(wf_graph *g)
 {
     wf_graph_fail(g, WF_ERR_MEMORY, "%s", g->ctx->message);
@@ -68,19 +76,22 @@ const wf_op_def *wf_node_def(const wf_node *n)
 bool wf_graph_has(const wf_graph *g, const wf_value *v)
 {
     const wf_node *n = v->node;
+    /* Compares pointers on the way, so a value of another graph with the same id and index is
+     * detected. */
     return n && n->id >= 0 && n->id < g->node_count && g->nodes[n->id] == n && v->index >= 0 &&
            v->index < n->nout && &n->out[v->index] == v;
 }
 
 wf_type wf_node_key_type(const wf_node *n)
 {
-    if (n->nin == 0)
+    if (n->nin == 0) /* sources and fills: the only type is that of the result */
         return n->out[0].type;
     return n->in[wf_node_is(n, WF_FLAG_KEY_IS_1) ? 1 : 0]->type;
 }
 
 const wf_value *wf_value_root(const wf_value *v)
 {
+    /* Views have one operand, and no view is its own ancestor: the loop ends. */
     while (wf_node_is(v->node, WF_FLAG_VIEW))
         v = v->node->in[0];
     return v;
@@ -112,7 +123,7 @@ void wf_call_print(const wf_op_def *def, wf_value *const *in, int nin, const voi
 
 wf_status wf_infer_fail(wf_infer *r, const char *fmt, ...)
 {
-    char rule[256], text[512];
+    char rule[256], text[512]; /* longer messages are cut; vsnprintf always terminates the string */
     size_t len = 0;
     va_list args;
     va_start(args, fmt);
@@ -133,6 +144,9 @@ static wf_status check_shape(wf_infer *r, wf_type type, const wf_dims *shape)
         if (shape->d[i] < 0)
             return wf_infer_fail(r, "axis %d has the negative length %lld", i,
                                  (long long)shape->d[i]);
+        /* A length of 0 counts as 1, so that [0, 2^62, 2^62] is rejected: code may multiply any
+         * subset of the lengths. No type has more than 16 bytes per element, so the size in bytes
+         * fits, too. */
         if (!wf_mul_i64(count, shape->d[i] > 0 ? shape->d[i] : 1, &count) || count > INT64_MAX / 16)
             return wf_infer_fail(r, "the result is too large to address");
     }
@@ -157,6 +171,7 @@ static wf_status check_operands(wf_infer *r)
     for (const wf_attr_field *f = def->fields; f->name; f++) {
         if (f->kind != WF_ATTR_DIMS && f->kind != WF_ATTR_SHAPE)
             continue;
+        /* attr is not NULL here: an op with fields has an attribute struct, and callers pass it. */
         const wf_dims *dims = (const wf_dims *)((const char *)r->attr + f->offset);
         if (dims->n < 0 || dims->n > WF_MAX_RANK)
             return wf_graph_fail(r->g, WF_ERR_USAGE, "%s: rank %lld is not within 0 .. %d",
@@ -168,6 +183,8 @@ static wf_status check_operands(wf_infer *r)
     return WF_OK;
 }
 
+/* Checks what the shape rule derived. An update writes in place, so its operand i must be a version
+ * of a state. */
 static wf_status check_results(wf_infer *r)
 {
     for (int i = 0; i < r->nout; i++) {
@@ -178,6 +195,7 @@ static wf_status check_results(wf_infer *r)
     return WF_OK;
 }
 
+/* Doubles the list when it is full. Nodes themselves never move. */
 static bool append_node(wf_graph *g, wf_node *n)
 {
     if (g->node_count == g->node_cap) {
@@ -214,6 +232,7 @@ static wf_node *make_node(wf_infer *r, wf_op op, const char *name)
         return NULL;
     for (int i = 0; i < r->nin; i++)
         n->in[i] = r->in[i];
+    /* A view of a state is not a version of it: wf_value_root finds the state. */
     for (int i = 0; i < r->nout; i++) {
         wf_value *v = &n->out[i];
         *v = (wf_value){.node = n, .index = i, .type = r->out[i].type, .shape = r->out[i].shape};
@@ -239,6 +258,7 @@ wf_value *wf_node_add(wf_graph *g, wf_op op, const void *attr, const char *name,
                           in && in[i] ? "belongs to another graph" : "is missing");
             return NULL;
         }
+    /* An op without attributes ignores `attr`. */
     wf_infer r = {.g = g, .def = def, .in = in, .nin = nin, .attr = def->attr_bytes ? attr : NULL};
     if (check_operands(&r) != WF_OK || def->shape(&r) != WF_OK || check_results(&r) != WF_OK)
         return NULL;
@@ -250,6 +270,7 @@ wf_value *wf_node_add(wf_graph *g, wf_op op, const void *attr, const char *name,
 
 /* ---- Outputs ---- */
 
+/* Adds a copy where the value shares storage, so outputs[i].value may differ from `value`. */
 wf_status wf_output(wf_graph *g, const char *name, wf_value *value)
 {
     if (g->status != WF_OK)
@@ -269,6 +290,7 @@ wf_status wf_output(wf_graph *g, const char *name, wf_value *value)
         int cap = g->output_cap ? 2 * g->output_cap : 8;
         void *grown = wf_mem_grow(g->ctx, g->outputs, (size_t)cap * sizeof *g->outputs);
         if (!grown)
+            /* The comma keeps the error of the graph, not NULL. */
             return out_of_memory(g), g->status;
         g->outputs = grown;
         g->output_cap = cap;

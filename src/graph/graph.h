@@ -49,6 +49,7 @@ struct wf_node {
 };
 
 typedef struct {
+    /* An output of the graph. */
     const char *name;
     wf_value *value;
 } wf_named;

@@ -18,17 +18,20 @@
 #include "graph/build.h"
 #include "graph/op/rule.h"
 
-#define MAX_NAME 128
-#define SETTLED 20  /* good steps before the average norm is used to detect outliers */
-#define WEIGHT 0.02 /* weight of a step in the average norm, once 1/steps is smaller */
+#define MAX_NAME 128 /* longer names do not fit into scalar_state's buffer */
+#define SETTLED 20   /* good steps before the average norm is used to detect outliers */
+#define WEIGHT 0.02  /* weight of a step in the average norm, once 1/steps is smaller */
 
 /* ---- Options ---- */
 
+/* 0 means "not given" in a zeroed struct. */
 static double or_default(double v, double otherwise)
 {
     return v == 0 ? otherwise : v;
 }
 
+/* f16 overflows at 65504: the default scale starts near it, and the first steps halve it as often
+ * as needed. */
 static wf_loss_scale_options with_defaults(const wf_loss_scale_options *given)
 {
     wf_loss_scale_options o = given ? *given : (wf_loss_scale_options){0};
@@ -36,6 +39,7 @@ static wf_loss_scale_options with_defaults(const wf_loss_scale_options *given)
     o.initial = or_default(o.initial, 65536);
     o.growth = or_default(o.growth, 2);
     o.backoff = or_default(o.backoff, 0.5);
+    /* Never above the initial scale, even if that is below 1. */
     o.smallest = or_default(o.smallest, fmin(1, o.initial));
     o.largest = or_default(o.largest, fmax(0x1p24, o.initial));
     o.interval = o.interval == 0 ? 2000 : o.interval;
@@ -73,6 +77,7 @@ static wf_status check_options(wf_graph *g, const wf_loss_scale_options *o)
     return WF_OK;
 }
 
+/* A fixed scale needs no state: the scale is a constant of the graph. */
 static bool is_fixed(const wf_loss_scale_options *o)
 {
     return o->interval < 0;
@@ -80,6 +85,7 @@ static bool is_fixed(const wf_loss_scale_options *o)
 
 /* ---- Nodes ---- */
 
+/* Scalar constants. Every use is a node of its own; fold merges them. */
 static wf_value *f32(wf_graph *g, double v)
 {
     return wf_fill(g, WF_F32, 0, NULL, v);
@@ -110,6 +116,7 @@ static wf_value *scalar_state(wf_graph *g, const wf_loss_scale_options *o, const
     return wf_state(g, name, type, 0, NULL);
 }
 
+/* A state starts at 0, which stands for the initial scale. */
 static wf_value *current_scale(wf_graph *g, const wf_loss_scale_options *o)
 {
     if (is_fixed(o))
@@ -123,6 +130,7 @@ static wf_value *is_usual(wf_graph *g, const wf_loss_scale_options *o, wf_value 
 {
     wf_value *average = scalar_state(g, o, ".average", WF_F32);
     wf_value *fresh = wf_lt(g, scalar_state(g, o, ".steps", WF_I32), i32(g, SETTLED));
+    /* FLT_MAX accepts every finite norm; NaN and infinity fail the comparison in any case. */
     wf_value *most = wf_where(g, fresh, f32(g, FLT_MAX), wf_scale(g, average, o->outlier));
     return wf_le(g, norm, most);
 }
@@ -130,6 +138,7 @@ static wf_value *is_usual(wf_graph *g, const wf_loss_scale_options *o, wf_value 
 /* Weight 1/step: the mean of all norms. From step 1/WEIGHT on: an exponential moving average. */
 static void update_average(wf_graph *g, const wf_loss_scale_options *o, const wf_scaled *s)
 {
+    /* Reads version 0 of the state, the average before this step. */
     wf_value *average = scalar_state(g, o, ".average", WF_F32);
     wf_value *weight = wf_div(g, f32(g, 1), wf_cast(g, s->step, WF_F32));
     weight = wf_maximum(g, weight, f32(g, WEIGHT));
@@ -146,16 +155,19 @@ static void update_scale(wf_graph *g, const wf_loss_scale_options *o, const wf_s
     wf_value *more = wf_add(g, good, i32(g, 1)), *full = wf_le(g, i32(g, o->interval), more);
     wf_value *grown = wf_minimum(g, wf_scale(g, s->scale, o->growth), f32(g, o->largest));
     wf_value *shrunk = wf_maximum(g, wf_scale(g, s->scale, o->backoff), f32(g, o->smallest));
+    /* The count restarts whenever the scale changes. `row` is the number of good steps in a row. */
     wf_value *kept = wf_where(g, full, grown, s->scale), *zero = i32(g, 0);
     wf_value *row = wf_where(g, full, zero, more);
     if (o->outlier > 0) {
         kept = wf_where(g, s->apply, kept, s->scale);
         row = wf_where(g, s->apply, row, good);
     }
+    /* No apply flag: a step with infinite gradients must shrink the scale. */
     wf_assign(g, state, wf_where(g, finite, kept, shrunk), NULL);
     wf_assign(g, good, wf_where(g, finite, row, zero), NULL);
 }
 
+/* Every step is counted once: as a step, or as skipped; finite skipped ones also as outliers. */
 static void count_step(wf_graph *g, const wf_loss_scale_options *o, const wf_scaled *s,
                        wf_value *finite)
 {
@@ -188,6 +200,7 @@ wf_status wf_unscale(wf_graph *g, wf_value *const *grads, int n, wf_value *count
     /* Norm of the scaled gradients: finite if and only if all are, unless a square overflows
      * f32. */
     wf_value *scaled = wf_global_norm(g, grads, n);
+    /* With `count` the gradients are sums over that many units: divide by it as well. */
     wf_value *inverse = wf_div(g, f32(g, 1), count ? wf_mul(g, s.scale, count) : s.scale);
     wf_value *finite = wf_le(g, scaled, f32(g, FLT_MAX));
     s.norm = wf_mul(g, scaled, inverse);
@@ -195,8 +208,10 @@ wf_status wf_unscale(wf_graph *g, wf_value *const *grads, int n, wf_value *count
     s.factor = inverse;
     if (o.clip > 0) {
         wf_value *most = f32(g, o.clip);
+        /* clip / max(norm, clip) is 1 for norms up to clip and scales larger ones down to it. */
         s.factor = wf_mul(g, inverse, wf_div(g, most, wf_maximum(g, s.norm, most)));
     }
+    /* The step that this run performs, if it counts; the state is advanced in count_step. */
     s.step = wf_add(g, scalar_state(g, &o, ".steps", WF_I32), i32(g, 1));
     if (o.outlier > 0)
         update_average(g, &o, &s);

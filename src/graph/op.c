@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* op.c - the table of ops, generated from ops.def and attr.def. */
+/*
+ * op.c - the table of ops, generated from ops.def and attr.def.
+ *
+ * Adding a row to ops.def extends every table below. A row that names a rule that does not exist
+ * fails to link; a row with a missing column fails to compile.
+ */
 #include "graph/op.h"
 
 #include <string.h>
@@ -59,12 +64,14 @@ static const wf_op_def defs[WF_OP_COUNT] = {
 };
 /* clang-format on */
 
+/* Never returns NULL. Ops from outside (text, files) are checked by wf_op_find first. */
 const wf_op_def *wf_op_get(wf_op op)
 {
     wf_assert((unsigned)op < WF_OP_COUNT);
     return &defs[op];
 }
 
+/* A linear search: names are looked up only when a graph is built from text. */
 int wf_op_find(const char *name)
 {
     for (int i = 0; i < WF_OP_COUNT; i++)
@@ -80,6 +87,7 @@ bool wf_op_is_core(wf_op op)
     return def->expand == wf_expand_core || strcmp(def->expand_text, "CORE") == 0;
 }
 
+/* Comparisons have the gradient rule of binary ops, but their result is u8, where gradients end. */
 bool wf_op_is_differentiable(wf_op op)
 {
     const wf_op_def *def = wf_op_get(op);
@@ -104,6 +112,7 @@ int wf_act_find(wf_op op)
     return -1;
 }
 
+/* By wf_glu_kind, whose values are part of the public API. */
 static const wf_op gates[] = {
     [WF_GLU_SILU] = WF_OP_silu, [WF_GLU_GELU] = WF_OP_gelu, [WF_GLU_GELU_ERF] = WF_OP_gelu_erf};
 
@@ -134,6 +143,7 @@ wf_status wf_grad_refuse(wf_vjp *v)
     return wf_graph_fail(v->g, WF_ERR_USAGE, "%s has no gradient", wf_node_def(v->node)->name);
 }
 
+/* Reached only by a bug in a pass: callers ask wf_op_is_core first. */
 wf_status wf_expand_core(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     (void)in, (void)out;

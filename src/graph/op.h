@@ -36,6 +36,7 @@ typedef enum {
     WF_ATTR_STREAM
 } wf_attr_kind;
 
+/* One attribute of an op, for parsing, printing and comparing. */
 typedef struct {
     const char *name; /* NULL ends a table */
     wf_attr_kind kind;

@@ -5,6 +5,7 @@
 
 #include "graph/graph.h"
 
+/* Filled in once when the device is opened; passes borrow it and never change it. */
 typedef struct wf_target {
     const char *name;
     size_t alignment;  /* of every planned offset, in bytes */

@@ -2,7 +2,8 @@
 /*
  * type.c - the table of element types, arithmetic on shapes, and conversions to and from f32.
  *
- * The rows of block types come from WF_QUANT_TABLE, their codecs from quant/.
+ * The rows of block types come from WF_QUANT_TABLE, their codecs from quant/. Conversions to a
+ * float type round to nearest even.
  */
 #include "graph/type.h"
 
@@ -20,6 +21,8 @@ _Static_assert(WF_TYPE_COUNT < 64,
 
 enum { GENERIC = true, PACKED = false, DIRECT = false }; /* `generic` by a row's `kernels` */
 
+/* Columns: name, kind, elements per block, bytes per block, unit roundoff, generic. The roundoff is
+ * 2^-(p + 1), where p is the number of stored mantissa bits. */
 static const wf_type_info infos[WF_TYPE_COUNT] = {
     [WF_TYPE_NONE] = {"none", WF_KIND_NONE, 1, 0, 0, false},
     [WF_F32] = {"f32", WF_KIND_FLOAT, 1, 4, 0x1p-24, false},
@@ -54,6 +57,8 @@ wf_type wf_type_from_name(const char *name)
     return WF_TYPE_NONE;
 }
 
+/* Returns 0 if the count is negative, not a multiple of the block, or too large. wf_node_add has
+ * rejected such shapes, so values of a graph never return 0 for that reason. */
 size_t wf_type_bytes(wf_type type, int64_t count)
 {
     const wf_type_info *info = wf_type_get(type);
@@ -67,6 +72,7 @@ size_t wf_type_bytes(wf_type type, int64_t count)
 wf_dims wf_dims_make(int rank, const int64_t *d)
 {
     wf_dims dims = {.n = rank};
+    /* A rank out of range stays in n, where wf_node_add rejects it. */
     for (int i = 0; i < rank && i < WF_MAX_RANK; i++)
         dims.d[i] = d[i];
     return dims;
@@ -77,6 +83,7 @@ bool wf_dims_equal(const wf_dims *a, const wf_dims *b)
     return a->n == b->n && memcmp(a->d, b->d, (size_t)a->n * sizeof a->d[0]) == 0;
 }
 
+/* Lengths of a graph's values cannot overflow here: see check_shape in graph.c. */
 int64_t wf_dims_count(const wf_dims *dims)
 {
     int64_t count = 1;
@@ -106,7 +113,7 @@ bool wf_dims_broadcast(const wf_dims *a, const wf_dims *b, wf_dims *out)
         int64_t y = i <= b->n ? b->d[b->n - i] : 1;
         if (x != y && x != 1 && y != 1)
             return false;
-        r.d[r.n - i] = x == 1 ? y : x;
+        r.d[r.n - i] = x == 1 ? y : x; /* 1 and 0 broadcast to 0 */
     }
     *out = r;
     return true;
@@ -125,6 +132,8 @@ static float int_from_f32(float x, float low, float high)
  * times 2^-24; no intermediate f32 is subnormal, so flush-to-zero modes do not matter. */
 static inline float widen_f16(uint16_t code)
 {
+    /* `size` is the code without its sign. f32's exponent bias is 127, f16's 15: rebias by 112.
+     * Infinity and NaN (exponent 31) need the difference twice to reach exponent 255. */
     const uint32_t size = code & 0x7FFFu, up = 112u << 23;
     uint32_t normal = (size << 13) + up, small = wf_f32_bits((float)(int32_t)size * 0x1p-24f);
     uint32_t bits = size < 0x400 ? small : size >= 0x7C00 ? normal + up : normal;
@@ -163,6 +172,7 @@ void wf_convert_to_f32(wf_type type, const void *from, float *to, int64_t count)
         for (int64_t i = 0; i < count; i++)
             to[i] = ((const uint8_t *)from)[i];
         break;
+    /* Offset 0: `from` points to the first block. */
     default: wf_block_decode(type, from, 0, count, to);
     }
 }
@@ -201,10 +211,12 @@ void wf_convert_from_f32(wf_type type, const float *from, void *to, int64_t coun
         for (int64_t i = 0; i < count; i++)
             ((uint8_t *)to)[i] = (uint8_t)int_from_f32(from[i], 0, 255);
         break;
+    /* One row of `count` elements, without importance weights. */
     default: wf_quantize(type, from, NULL, to, 1, count);
     }
 }
 
+/* Guards the public functions; internal callers have valid types and counts. */
 static wf_status check_conversion(wf_ctx *ctx, wf_type type, int64_t count)
 {
     const wf_type_info *info = wf_type_get(type);
@@ -233,6 +245,7 @@ wf_status wf_type_to_f32(wf_ctx *ctx, wf_type type, const void *from, float *to,
     return WF_OK;
 }
 
+/* Draws depend on seed and stream only: the same tensor on every device and thread count. */
 void wf_random_normal(uint64_t seed, uint64_t stream, float mean, float deviation, float *to,
                       int64_t count)
 {

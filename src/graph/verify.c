@@ -5,6 +5,9 @@
  * A message starts with the name of the fault: "wrong-type: ...". The verifier trusts nothing that
  * a pass could get wrong: it derives types and shapes again and tracks the versions of every state.
  * It does not modify the graph. Sorting the names dominates: O(n log n) for n nodes.
+ *
+ * Checks build on each other. check_node proves that pointers and counts are valid; check_types may
+ * then call the shape rule; check_reads and check_writes rely on both.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -43,9 +46,11 @@ static bool lists_fit(const wf_node *n)
     return true;
 }
 
+/* Checks the node by itself and that its operands come before it. `place` is its index in the
+ * graph, which must be its id. */
 static wf_status check_node(const verifier *v, const wf_node *n, int place)
 {
-    if (!n || (unsigned)n->op >= WF_OP_COUNT)
+    if (!n || (unsigned)n->op >= WF_OP_COUNT) /* the cast also rejects negative values */
         return FAULT(v, "unknown-op", "node %d has no valid op", place);
     const wf_op_def *def = wf_node_def(n);
     if (n->id != place)
@@ -69,7 +74,7 @@ static wf_status check_node(const verifier *v, const wf_node *n, int place)
             return FAULT(v, "dangling-operand",
                          "operand %d of node %d (%s) is not a value of this graph", i, place,
                          def->name);
-        if (x->node->id >= place)
+        if (x->node->id >= place) /* also rejects a node that reads itself */
             return FAULT(v, "wrong-order", "node %d (%s) uses node %d, which comes later", place,
                          def->name, x->node->id);
     }
@@ -80,6 +85,8 @@ static wf_status check_node(const verifier *v, const wf_node *n, int place)
 static wf_status check_types(const verifier *v, const wf_node *n)
 {
     const wf_op_def *def = wf_node_def(n);
+    /* Shape rules report failures through a graph. A scratch one keeps the real graph's status
+     * clean. */
     wf_graph scratch = {.ctx = v->g->ctx};
     wf_infer r = {.g = &scratch, .def = def, .in = n->in, .nin = n->nin, .attr = n->attr};
     if (def->shape(&r) != WF_OK)
@@ -126,6 +133,7 @@ static wf_status check_reads(const verifier *v, const wf_node *n)
         if (!root->state)
             continue;
         int s = root->state->id;
+        /* Its own state, as the operand to update. */
         bool writes = wf_node_is(n, WF_FLAG_UPDATE) && i < n->nout;
         if (root->version < v->version[s] && !writes)
             return FAULT(
@@ -144,6 +152,8 @@ static wf_status check_copy(const verifier *v, const wf_node *n, int i)
     if (copy->op != WF_OP_state_copy)
         return WF_OK;
     const wf_attr_adamw *a = n->op == WF_OP_adamw_many ? n->attr : NULL;
+    /* adamw_many with copies takes n parameters, n first moments, n second moments, then n copies:
+     * copy i belongs to parameter i - 3n. */
     const int count = n->nout / 4, of = i - 3 * count;
     const wf_node *state = a && a->copies && of >= 0 ? n->in[of]->state : NULL;
     if (n->op == WF_OP_assign && n->in[1]->node->op == WF_OP_cast)
@@ -171,6 +181,7 @@ static wf_status check_writes(verifier *v, const wf_node *n)
                          n->id, op_name(n));
         if (!in)
             continue;
+        /* in->state comes from a pass, so check it before it is dereferenced. */
         if (!in->state || (unsigned)in->state->op >= WF_OP_COUNT ||
             !wf_node_is(in->state, WF_FLAG_STATE) || !wf_graph_has(v->g, &in->state->out[0]))
             return FAULT(v, "write-to-no-state", "node %d (%s) updates a value that is not a state",
@@ -196,8 +207,8 @@ static wf_status check_writes(verifier *v, const wf_node *n)
 
 /* A name that must be unique within its kind: a source op, or WF_OP_COUNT for outputs. */
 typedef struct {
-    const char *name;
-    int kind, place; /* place: node id, or index of the output */
+    const char *name; /* borrowed from the graph */
+    int kind, place;  /* place: node id, or index of the output */
 } used_name;
 
 static int compare_names(const void *left, const void *right)
@@ -206,10 +217,11 @@ static int compare_names(const void *left, const void *right)
     if (a->kind != b->kind)
         return a->kind < b->kind ? -1 : 1;
     int order = strcmp(a->name, b->name);
-    return order ? order : a->place - b->place;
+    return order ? order : a->place - b->place; /* never equal: the order is total */
 }
 
-/* Sorts the names; equal ones are neighbours then. */
+/* Sorts the names; equal ones are neighbours then. Two state nodes of one name would be one buffer
+ * with two versions 0. */
 static wf_status find_twins(const verifier *v, used_name *names, size_t n)
 {
     qsort(names, n, sizeof *names, compare_names);
@@ -232,6 +244,7 @@ static wf_status find_copied(const verifier *v, const used_name *names, size_t n
         if (names[i].kind != WF_OP_state_copy)
             continue;
         size_t low = 0, high = n; /* names before low are less than the key */
+        /* -1: before every real entry of the same name. */
         const used_name key = {names[i].name, WF_OP_state, -1};
         while (low < high) {
             size_t middle = low + (high - low) / 2;
@@ -254,6 +267,7 @@ static wf_status find_copied(const verifier *v, const used_name *names, size_t n
     return WF_OK;
 }
 
+/* Runs last: it relies on valid nodes and outputs. */
 static wf_status check_names(const verifier *v)
 {
     const wf_graph *g = v->g;
@@ -279,6 +293,7 @@ static wf_status check_outputs(const verifier *v)
         const wf_named *o = &v->g->outputs[i];
         if (!o->value || !wf_graph_has(v->g, o->value))
             return FAULT(v, "dangling-output", "output '%s' is not a value of this graph", o->name);
+        /* wf_output added a copy for these. */
         if (wf_node_is(o->value->node, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
             return FAULT(v, "shared-output", "output '%s' has no storage of its own", o->name);
     }
@@ -292,6 +307,7 @@ static wf_status check_nodes(verifier *v)
         v->writer[i] = -1;
         WF_TRY(check_node(v, n, i));
         WF_TRY(check_types(v, n));
+        /* Only views read root[]. Their operand 0 came earlier, so its root is known. */
         v->root[i] = n->nin ? root_of(v, n->in[0]) : NULL;
         WF_TRY(check_reads(v, n));
         WF_TRY(check_writes(v, n));
@@ -299,11 +315,14 @@ static wf_status check_nodes(verifier *v)
     return WF_OK;
 }
 
+/* Costs time in proportion to the graph. The compiler calls it once; checked builds, after every
+ * pass. */
 wf_status wf_graph_verify(wf_graph *g)
 {
     if (g->status != WF_OK)
         return wf_fail(g->ctx, g->status, "%s", g->message);
     size_t n = (size_t)g->node_count;
+    /* Zeroed: every state starts at version 0; the second half is `writer`. */
     verifier v = {.g = g, .version = wf_mem_array(g->ctx, 2 * n, sizeof *v.version)};
     v.root = wf_mem_array(g->ctx, n, sizeof *v.root);
     v.writer = v.version ? v.version + n : NULL;
