@@ -4,16 +4,27 @@
  *
  * The expansion of an op is its definition in core ops. The selftest compares it with the op's own
  * kernels, and a device without a kernel for an op runs it instead (device/expand.c).
+ *
+ *     before    %2 = silu(%1)
+ *     after     %2 = sigmoid(%1)
+ *               %3 = mul(%1, %2)
+ *
+ * A round copies the whole graph and expands each node at most once. Rounds repeat until a copy
+ * expands nothing. Copying instead of rewriting in place also serves wf_graph_copy, which keeps
+ * every node.
  */
 #include "base/mem.h"
 #include "graph/build.h"
 #include "graph/op/rule.h"
 #include "graph/pass/pass.h"
 
+/* Used by the expansions of gradient ops. Adds the forward expansion of `op`, then its gradient by
+ * wf_pass_grad. The copies of operands disappear in fold. */
 wf_status wf_expand_vjp(wf_graph *g, wf_op op, const void *attr, wf_value *const *in, int nin,
                         wf_value *dy, const int *wrt, int nwrt, wf_value **grads)
 {
     wf_value *forward[WF_MAX_OUT] = {NULL}, *wanted[WF_MAX_OUT], *operands[8], *shield[8];
+    /* Only the fields that an expand rule reads. */
     wf_node n = {.op = op, .nin = nin, .in = operands, .attr = attr};
     wf_assert(nin <= 8 && nwrt <= WF_MAX_OUT);
     /* Differentiate with respect to copies of the operands. Otherwise nodes upstream of an operand,
@@ -22,6 +33,8 @@ wf_status wf_expand_vjp(wf_graph *g, wf_op op, const void *attr, wf_value *const
     for (int i = 0; i < nin; i++)
         operands[i] = shield[i] = in[i] ? wf_copy(g, in[i]) : NULL;
     for (int i = 0; i < nin; i++)
+        /* An operand is optional in the op, but not here: a missing copy means that building
+         * failed. */
         if (!shield[i])
             return g->status;
     WF_TRY(wf_op_get(op)->expand(g, &n, operands, forward));
@@ -41,6 +54,7 @@ typedef struct {
 /* One round of copying. */
 typedef struct {
     wf_graph *to;
+    /* Each entry has nout values; NULL until the node was copied. */
     wf_value ***map;      /* [source node id][output] value in the copy */
     wf_value **in;        /* scratch: the operands of one node */
     int expanded;         /* nodes expanded in this round */
@@ -51,6 +65,7 @@ typedef struct {
 
 /* ---- Statistics ---- */
 
+/* Nodes past the end were not counted yet and belong to the caller's graph. */
 static wf_op origin_of(const origins *o, const wf_node *n)
 {
     return n->id < o->count ? o->op[n->id] : WF_OP_COUNT;
@@ -79,6 +94,7 @@ static wf_status count_node(copier *c, const wf_node *n, bool expand)
 {
     if (!c->counts)
         return WF_OK;
+    /* An expansion inherits the origin, so an op that expands in several rounds counts once. */
     wf_op origin = origin_of(c->from_origins, n);
     if (expand && origin == WF_OP_COUNT) {
         wf_cost cost;
@@ -93,11 +109,13 @@ static wf_status count_node(copier *c, const wf_node *n, bool expand)
 /* Adds up the nodes in g that expansions made. Skips nodes that no output and no update needs. */
 static wf_status count_results(const wf_graph *g, const origins *o, wf_expansion *counts)
 {
+    /* [node id] needed by an output or an update. */
     bool *live = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *live);
     if (!live)
         return WF_ERR_MEMORY;
     for (int i = 0; i < g->output_count; i++)
         live[g->outputs[i].value->node->id] = true;
+    /* Readers come later, so one backward walk marks all live nodes. */
     for (int i = g->node_count - 1; i >= 0; i--) {
         const wf_node *n = g->nodes[i];
         wf_op origin = origin_of(o, n);
@@ -120,9 +138,9 @@ static wf_status count_results(const wf_graph *g, const origins *o, wf_expansion
 static wf_status copy_node(copier *c, const wf_node *n, bool expand)
 {
     wf_value **out = c->map[n->id];
-    for (int i = 0; i < n->nin; i++)
+    for (int i = 0; i < n->nin; i++) /* operands come before their readers, so their copies exist */
         c->in[i] = c->map[n->in[i]->node->id][n->in[i]->index];
-    c->to->backward = n->backward;
+    c->to->backward = n->backward; /* new nodes belong to the same half of the training graph */
     if (expand) {
         c->expanded++;
         WF_TRY(wf_node_def(n)->expand(c->to, n, c->in, out));
@@ -133,11 +151,14 @@ static wf_status copy_node(copier *c, const wf_node *n, bool expand)
     }
     WF_TRY(c->to->status);
     WF_TRY(count_node(c, n, expand));
+    /* Readers were checked against the old type and shape. An expansion that changes them is a
+     * bug. */
     for (int i = 0; i < n->nout; i++)
         if (!out[i] || !wf_alike(out[i], &n->out[i]))
             return wf_graph_fail(c->to, WF_ERR_INTERNAL,
                                  "the expansion of %s changes the type or shape of output %d",
                                  wf_node_def(n)->name, i);
+    /* Marks move to the result of the expansion: a block still ends there. */
     for (int i = 0; i < n->nout; i++)
         out[i]->marks |= n->out[i].marks;
     return WF_OK;
@@ -163,7 +184,7 @@ static wf_status copy_graph(copier *c, const wf_graph *from, wf_keep_fn *keep, v
     c->in = wf_mem_array(ctx, longest, sizeof *c->in);
     if (!c->in)
         return WF_ERR_MEMORY;
-    c->to->streams = from->streams;
+    c->to->streams = from->streams; /* new random streams must not repeat the old ones */
     for (int i = 0; i < from->node_count; i++) {
         const wf_node *n = from->nodes[i];
         WF_TRY(copy_node(c, n, !wf_op_is_core(n->op) && !(keep && keep(n, user))));
@@ -200,6 +221,7 @@ wf_status wf_pass_expand(wf_graph *from, wf_keep_fn *keep, void *user, wf_graph 
 wf_status wf_pass_expand_counted(wf_graph *from, wf_keep_fn *keep, void *user, wf_expansion *counts,
                                  wf_graph **out)
 {
+    /* Expansions nest at most a few levels; more means that one contains itself. */
     enum { MAX_ROUNDS = 16 };
     *out = NULL;
     WF_TRY(wf_graph_verify(from));
@@ -211,7 +233,7 @@ wf_status wf_pass_expand_counted(wf_graph *from, wf_keep_fn *keep, void *user, w
         copier c = {.counts = counts, .from_origins = &last};
         status = expand_once(&c, g, keep, user);
         expanded = c.expanded;
-        if (g != from)
+        if (g != from) /* intermediate copies belong to this function */
             wf_graph_free(g);
         wf_mem_free(from->ctx, last.op);
         g = c.to;

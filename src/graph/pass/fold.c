@@ -19,8 +19,9 @@
 #include "graph/pass/fold_priv.h"
 #include "graph/pass/pass.h"
 
-#define MAX_ROUNDS 24
+#define MAX_ROUNDS 24 /* bounds the time even if two rules undid each other */
 
+/* Several rows may share a name: reports add them up. */
 typedef struct {
     const char *name;
     wf_op root;
@@ -96,6 +97,7 @@ wf_value *wf_fold_in(const wf_folder *f, const wf_node *n, int i)
     return wf_rewrite_now(&f->r, n->in[i]);
 }
 
+/* Discarded unless the rule succeeds: fold_node resets the list before each rule. */
 void wf_fold_past(wf_folder *f, const wf_value *v)
 {
     if (f->pasts == f->past_cap) {
@@ -115,6 +117,8 @@ bool wf_fold_inner(wf_folder *f, const wf_value *v, const wf_node *a, const wf_n
 {
     if (!is_old(f, v))
         return false;
+    /* All outputs of the node count, not only v: a saved statistic that somebody reads must
+     * stay. */
     for (int k = 0; k < v->node->nout; k++) {
         const wf_value *out = &v->node->out[k];
         const wf_use *use = wf_uses_of(&f->r.uses, out);
@@ -153,7 +157,7 @@ bool wf_fold_reads(const wf_folder *f, const wf_node *n, wf_value *v)
 
 /* Whether `by` may replace `old`; `view`: a new view of `by` would. Nodes are visited in order, so
  * the replacement of `by` is final by now. A state version may replace a value only if all readers
- * of that value run before the state's next update. */
+ * of that value run before the state's next update. `last` counts readers through views, too. */
 static bool may_stand(const wf_folder *f, const wf_value *old, wf_value *by, bool view)
 {
     by = wf_rewrite_now(&f->r, by);
@@ -177,6 +181,7 @@ bool wf_fold_may_view(const wf_folder *f, const wf_node *n, wf_value *x)
 bool wf_fold_by(wf_folder *f, wf_node *n, wf_value *by)
 {
     by = wf_rewrite_now(&f->r, by);
+    /* A rule may match more than one type: refuse the wrong ones here. */
     if (!wf_alike(&n->out[0], by) || !wf_fold_may(f, &n->out[0], by))
         return false;
     wf_rewrite_replace(&f->r, &n->out[0], by);
@@ -191,6 +196,7 @@ static bool is_runnable(const wf_folder *f, const wf_node *n)
            f->target->supports(f->target, n);
 }
 
+/* Asks the target about the node of `by` alone, not about further nodes that the rule built. */
 bool wf_fold_new(wf_folder *f, wf_node *n, wf_value *by)
 {
     if (by && !is_runnable(f, by->node)) {
@@ -211,6 +217,7 @@ static void find_alive(wf_folder *f)
     const wf_graph *g = f->g;
     for (int i = g->node_count - 1; i >= 0; i--) {
         const wf_node *n = g->nodes[i];
+        /* Updates and sources are alive by themselves. */
         bool alive = wf_node_is(n, WF_FLAG_UPDATE | WF_FLAG_SOURCE), read = false, folded = false;
         for (int k = 0; k < n->nout; k++) {
             const wf_use *use = wf_uses_of(&f->r.uses, &n->out[k]);
@@ -230,12 +237,13 @@ static void find_readers(wf_folder *f)
     const wf_graph *g = f->g;
     for (int i = 0; i < f->r.uses.values; i++)
         f->last[i] = -1;
+    /* Backwards, so the last reader of a view is known before its operand is visited. */
     for (int i = g->node_count - 1; i >= 0; i--) {
         const wf_node *n = g->nodes[i];
         bool view = wf_node_is(n, WF_FLAG_VIEW);
         for (int k = 0; k < n->nin; k++) {
             int s = slot(f, n->in[k]), reader = view ? f->last[slot(f, &n->out[0])] : -1;
-            reader = reader > i ? reader : i;
+            reader = reader > i ? reader : i; /* ids are the order, so the larger id reads later */
             f->last[s] = f->last[s] > reader ? f->last[s] : reader;
         }
     }
@@ -256,8 +264,8 @@ static wf_status round_begin(wf_folder *f)
     return wf_fold_same_begin(f);
 }
 
-/* Whether n is worth folding: an alive node, not a source or an update, with at least one
- * reader. */
+/* Whether n is worth folding: an alive node, not a source or an update, with at least one reader.
+ * Folding values that only the builder holds would mark them as folded for nothing. */
 static bool is_wanted(const wf_folder *f, const wf_node *n)
 {
     if (!f->alive[n->id] || wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_UPDATE))
@@ -271,7 +279,7 @@ static bool is_wanted(const wf_folder *f, const wf_node *n)
 /* Returns the name of the rule that changed n, or NULL. */
 static const char *fold_node(wf_folder *f, wf_node *n)
 {
-    for (size_t i = 0; i < RULES; i++) {
+    for (size_t i = 0; i < RULES; i++) { /* linear: the op of the root rejects most rules at once */
         f->pasts = 0;
         if (rules[i].root == n->op && rules[i].fn(f, n))
             return rules[i].name;
@@ -302,8 +310,10 @@ static wf_status fold_nodes(wf_folder *f, wf_report *report)
         wf_node *n = g->nodes[i];
         if (!is_wanted(f, n))
             continue;
-        int before = g->node_count;
+        int before = g->node_count; /* nodes from here on were built by the rule */
+        /* New nodes go before n: all operands of the pattern exist there. */
         wf_rewrite_before(&f->r, n);
+        /* A replacement belongs to the same half of the training graph. */
         g->backward = n->backward;
         const char *what = fold_node(f, n);
         g->backward = backward;
@@ -322,7 +332,7 @@ static wf_status fold_round(wf_graph *g, const wf_pass_env *env, int *changes)
     wf_status status = round_begin(&f);
     if (status == WF_OK)
         status = fold_nodes(&f, env->report);
-    *changes = f.r.changes;
+    *changes = f.r.changes; /* before wf_rewrite_end frees r */
     wf_mem_free(g->ctx, f.alive);
     wf_mem_free(g->ctx, f.last);
     wf_mem_free(g->ctx, f.writer);
@@ -334,11 +344,14 @@ static wf_status fold_round(wf_graph *g, const wf_pass_env *env, int *changes)
 wf_status wf_pass_fold(wf_graph *g, const wf_pass_env *env)
 {
     int changes = 1;
+    /* Rounds repeat because a rule may build the operand of another rule's pattern. */
     for (int round = 0; round < MAX_ROUNDS && changes > 0; round++)
         WF_TRY(fold_round(g, env, &changes));
     return WF_VERIFY(g);
 }
 
+/* Without a target: before the gradient no device is known, and rules build ops with gradients
+ * only. */
 wf_status wf_fold(wf_graph *g)
 {
     wf_compile_options options = {0};

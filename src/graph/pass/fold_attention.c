@@ -2,10 +2,13 @@
 /*
  * fold_attention.c - folds softmax(mask(scale q k^T)) v into one attention op.
  *
+ *     before    %5 = matmul(softmax(where(%mask, scale(matmul(%q, %k)), -inf)), %v)
+ *     after     %5 = attention(%q, %k, %v, %seq_start, %positions)
+ *
  * q is [B, H, T, D], k and v are [B, H, T, ...]; B may be missing. The mask is causal or missing.
  * Packed attention takes [B*T, H, D], one sequence after the other, so the rule permutes operands
  * and result. Where the model permuted its heads to the front, the two permutes cancel in the next
- * round.
+ * round. A fused kernel never stores the scores [B, H, T, T].
  */
 #include <math.h>
 
@@ -95,13 +98,15 @@ static wf_value *ungrouped(wf_folder *f, wf_value *v)
     if (x->shape.n != n || from->n != n + 1 || to->n != n + 1 || from->d[n - 2] != 1 ||
         from->d[n - 3] * to->d[n - 2] != v->shape.d[n - 3])
         return v;
-    for (int i = 0; i <= n; i++) /* only the new axis grows; the others are those of x, in order */
+    /* Only the new axis grows; the other axes are those of x, in order. */
+    for (int i = 0; i <= n; i++)
         if ((i != n - 2 && from->d[i] != to->d[i]) ||
             (i != n - 2 && from->d[i] != x->shape.d[i < n - 2 ? i : i - 1]))
             return v;
     return x;
 }
 
+/* Matches from the outer matmul inwards. Every inner value must have no other reader. */
 static bool match(wf_folder *f, wf_node *n, pattern *p)
 {
     const wf_attr_matmul *outer = n->attr;
@@ -138,6 +143,7 @@ static bool fits(const pattern *p)
 {
     heads_shape q = shape_of(p->q), k = shape_of(p->k);
     return p->q->type == p->k->type && p->q->type == p->v->type && q.t == k.t && q.b > 0 &&
+           /* seq_start holds offsets up to B*T in i32. */
            q.h > 0 && q.t > 0 && q.d > 0 && k.h > 0 && q.b <= INT32_MAX / q.t;
 }
 
@@ -168,9 +174,10 @@ bool wf_fold_attention(wf_folder *f, wf_node *n)
         return false;
     heads_shape s = shape_of(p.q);
     wf_attention_options options = {.bidirectional = !p.causal, .scale = p.scale, .length = s.t};
+    /* seq_start = [0, T, 2T, ...]: all sequences have the same length. */
     wf_value *number = wf_iota(g, 1, (int64_t[]){s.b + 1}, 0);
     wf_value *seq_start = wf_mul(g, number, wf_fill(g, WF_I32, 0, NULL, (double)s.t));
-    wf_value *positions =
+    wf_value *positions = /* positions restart with every sequence */
         wf_reshape(g, wf_iota(g, 2, (int64_t[]){s.b, s.t}, 1), 1, (int64_t[]){s.b * s.t});
     wf_value *y = wf_attention(g, packed(g, p.q), packed(g, p.k), packed(g, p.v), seq_start,
                                positions, &options);

@@ -1,5 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* fold_exact.c - rules of the fold pass that keep every bit; fold.c lists the exceptions. */
+/*
+ * fold_exact.c - rules of the fold pass that keep every bit; fold.c lists the exceptions.
+ *
+ *     before                                   after
+ *     %2 = reshape(reshape(%0))                %2 = reshape(%0)
+ *     %2 = permute(permute(%0))                %2 = permute(%0)
+ *     %2 = cast(cast(%0))                      %2 = cast(%0), if the inner cast is exact
+ *     %2 = mul(%0, fill 1)                     %0
+ *     %2 = mul(%0, fill c)                     %2 = scale(%0)
+ *     %2 = where(fill 1, %0, %1)               %0
+ *     %2 = add(pad(%0), pad(%1))               %2 = concat(%0, %1), if the pads do not overlap
+ *
+ * Each rule is a function of the last node of its pattern. fold_priv.h describes the calls.
+ */
 #include <math.h>
 
 #include "graph/pass/fold_priv.h"
@@ -12,6 +25,7 @@ bool wf_fold_reshape(wf_folder *f, wf_node *n)
     wf_value *x = wf_fold_in(f, n, 0);
     if (wf_same_shape(x, &n->out[0]))
         return wf_fold_by(f, n, x);
+    /* Another reshape follows: that one folds the whole chain. */
     if (!wf_made_by(x, WF_OP_reshape) || wf_fold_feeds_only(f, n, WF_OP_reshape))
         return false;
     for (; wf_made_by(x, WF_OP_reshape); x = wf_fold_in(f, x->node, 0))
@@ -29,6 +43,7 @@ static bool is_identity(const wf_dims *order)
     return true;
 }
 
+/* Permutes compose: out[i] = in[order[i]], so the combined order is inner[order]. */
 bool wf_fold_permute(wf_folder *f, wf_node *n)
 {
     wf_dims order = ((const wf_attr_permute *)n->attr)->order;
@@ -48,6 +63,7 @@ bool wf_fold_permute(wf_folder *f, wf_node *n)
     return wf_fold_may_view(f, n, x) && wf_fold_new(f, n, wf_permute(f->g, x, order.d));
 }
 
+/* Slices of one axis compose by adding begins. A slice of another axis ends the chain. */
 bool wf_fold_slice(wf_folder *f, wf_node *n)
 {
     wf_attr_slice a = *(const wf_attr_slice *)n->attr;
@@ -72,7 +88,9 @@ bool wf_fold_slice(wf_folder *f, wf_node *n)
 
 /* ---- Types ---- */
 
-/* Whether every value of type `from` is exact in type `to`. */
+/* Whether every value of type `from` is exact in type `to`. f16 and bf16 have 8 bits of
+ * precision at least, enough for 8-bit integers and 8-bit floats; f32 holds both. i32 does not
+ * fit into f32. */
 static bool keeps_all(wf_type from, wf_type to)
 {
     const wf_type_set bytes = wf_type_bit(WF_I8) | wf_type_bit(WF_U8);
@@ -106,7 +124,7 @@ bool wf_fold_cast(wf_folder *f, wf_node *n)
     wf_value *x = wf_fold_in(f, mid->node, 0);
     if (!keeps_all(x->type, mid->type))
         return false;
-    wf_fold_past(f, mid);
+    wf_fold_past(f, mid); /* the gradient of mid would miss readers of n */
     if (x->type == to)
         return wf_fold_by(f, n, x);
     return is_any_float(x->type) && is_any_float(mid->type) && is_any_float(to) &&
@@ -133,6 +151,7 @@ static bool is_all(const wf_folder *f, const wf_node *n, int i, double number)
 bool wf_fold_scale_one(wf_folder *f, wf_node *n)
 {
     const wf_attr_scale *a = n->attr;
+    /* Kernels scale by a float. */
     return (float)a->factor == 1 && wf_fold_by(f, n, wf_fold_in(f, n, 0));
 }
 
@@ -144,11 +163,13 @@ bool wf_fold_add_zero(wf_folder *f, wf_node *n)
            (is_all(f, n, 0, zero) && wf_fold_by(f, n, wf_fold_in(f, n, 1)));
 }
 
+/* x - 0 is x for every x, -0 included. */
 bool wf_fold_sub_zero(wf_folder *f, wf_node *n)
 {
     return is_all(f, n, 1, 0) && wf_fold_by(f, n, wf_fold_in(f, n, 0));
 }
 
+/* Keeps NaN and infinity: x * 1 is x for every x. */
 bool wf_fold_mul_one(wf_folder *f, wf_node *n)
 {
     return (is_all(f, n, 1, 1) && wf_fold_by(f, n, wf_fold_in(f, n, 0))) ||
@@ -167,7 +188,7 @@ bool wf_fold_mul_fill(wf_folder *f, wf_node *n)
         wf_value *x = wf_fold_in(f, n, 1 - i);
         double factor;
         if (wf_match_fill(wf_fold_in(f, n, i), &factor) && wf_is_float(x) &&
-            wf_same_shape(x, &n->out[0]))
+            wf_same_shape(x, &n->out[0])) /* no broadcast: scale keeps the shape of x */
             return wf_fold_new(f, n, wf_scale(f->g, x, factor));
     }
     return false;
@@ -190,6 +211,7 @@ bool wf_fold_where(wf_folder *f, wf_node *n)
     wf_value *x = wf_fold_in(f, n, condition != 0 ? 1 : 2);
     if (wf_same_shape(x, &n->out[0]))
         return wf_fold_by(f, n, x);
+    /* The chosen operand was broadcast. */
     return wf_fold_new(f, n, wf_broadcast_to(f->g, x, &n->out[0].shape));
 }
 
@@ -239,7 +261,7 @@ bool wf_fold_reduce(wf_folder *f, wf_node *n)
 
 /* ---- Sums of pads ---- */
 
-enum { MOST_PADS = 64 };
+enum { MOST_PADS = 64 }; /* bounds the arrays below and the recursion of collect_pads */
 
 /* The operands of a sum of pads along one axis, sorted by offset. */
 typedef struct {
@@ -284,6 +306,7 @@ bool wf_fold_pads(wf_folder *f, wf_node *n)
         return false;
     int64_t end = 0;
     for (int i = 0; i < p.count; i++) {
+        /* Sorted by begin: each part must start where the last one ended. */
         if (p.begin[i] != end || !wf_fold_reads(f, n, p.part[i]))
             return false;
         end += p.part[i]->shape.d[p.axis];

@@ -2,8 +2,18 @@
 /*
  * fold_form.c - rules of the fold pass that form larger ops: activations, linear, softmax, norms.
  *
+ *     before                                            after
+ *     %3 = mul(%0, sigmoid(%0))                         %3 = silu(%0)
+ *     %3 = mul(silu(%0), %1)                            %3 = glu(%0, %1)
+ *     %3 = add(linear(%0, %1), %2)                      %3 = linear(%0, %1, %2)
+ *     %3 = div(exp(sub(%0, max(%0))), sum(exp(...)))    %3 = softmax(%0)
+ *     %3 = mul(%0, rsqrt(add(mean(mul(%0, %0)), eps)))  %3 = rms_norm(%0)
+ *
  * Norms form in several rounds. x rsqrt(mean(x^2) + eps) becomes rms_norm, rms_norm of x - mean(x)
  * becomes layer_norm, then a gain goes into either norm and a bias into layer_norm.
+ *
+ * Inner values must have no other reader (wf_fold_inner): they would have to be computed anyway.
+ * Larger ops round differently from their parts, so these rules keep values within roundoff only.
  */
 #include <math.h>
 
@@ -11,7 +21,8 @@
 
 /* ---- Scales ---- */
 
-/* Factors far from the ends of f32's range: combining two adds no overflow or underflow. */
+/* Factors far from the ends of f32's range: combining two adds no overflow or underflow. 2^60 twice
+ * is 2^120, below f32's 2^128. */
 static bool is_tame(double factor)
 {
     return fabs(factor) > 0x1p-60 && fabs(factor) < 0x1p60;
@@ -29,6 +40,7 @@ bool wf_fold_scales(wf_folder *f, wf_node *n)
            wf_fold_new(f, n, wf_scale(f->g, x, a * b));
 }
 
+/* x / c becomes x * (1 / c), which rounds twice; within roundoff. */
 bool wf_fold_div_fill(wf_folder *f, wf_node *n)
 {
     wf_value *x = wf_fold_in(f, n, 0);
@@ -39,10 +51,12 @@ bool wf_fold_div_fill(wf_folder *f, wf_node *n)
 
 /* ---- Activations ---- */
 
+/* x * sigmoid(x), in either order. */
 bool wf_fold_silu(wf_folder *f, wf_node *n)
 {
     for (int i = 0; i < 2; i++) {
         wf_value *x = wf_fold_in(f, n, i), *s = wf_fold_in(f, n, 1 - i);
+        /* The same value on both sides. */
         if (wf_made_by(s, WF_OP_sigmoid) && wf_fold_in(f, s->node, 0) == x &&
             wf_fold_inner(f, s, n, NULL))
             return wf_fold_new(f, n, wf_silu(f->g, x));
@@ -50,6 +64,7 @@ bool wf_fold_silu(wf_folder *f, wf_node *n)
     return false;
 }
 
+/* act(gate) * up, in either order; act is one of the gates of wf_glu_kind. */
 bool wf_fold_glu(wf_folder *f, wf_node *n)
 {
     for (int i = 0; i < 2; i++) {
@@ -75,6 +90,7 @@ static bool is_transposed(const wf_value *v, wf_dims *order)
     if (!n || !wf_is_float(v))
         return false;
     *order = ((const wf_attr_permute *)n->attr)->order;
+    /* The operand's last axis becomes the last but one. */
     const int64_t last = order->n - 1, inner = last >= 1 ? order->d[last - 1] : -1;
     if (inner != last)
         return false;
@@ -97,13 +113,14 @@ bool wf_fold_matmul_transposed(wf_folder *f, wf_node *n)
         wf_fold_past(f, in[i]);
         /* Often the identity, which folds in the next round. */
         in[i] = wf_permute(f->g, wf_fold_in(f, in[i]->node, 0), order.d);
-        *flag[i] = !*flag[i];
+        *flag[i] = !*flag[i]; /* a transposed operand and the flag cancel */
         any = true;
     }
     return any && wf_fold_new(f, n, wf_node_add(f->g, WF_OP_matmul, &a, NULL, in, 2));
 }
 
-/* x [M, K] times the transpose of a state w [N, K]. */
+/* x [M, K] times the transpose of a state w [N, K]. Only for states: linear is the op of weights,
+ * which devices may pack. */
 bool wf_fold_linear(wf_folder *f, wf_node *n)
 {
     const wf_attr_matmul *a = n->attr;
@@ -118,6 +135,7 @@ static bool is_row_of(const wf_value *v, const wf_value *x)
     return v->type == x->type && v->shape.n == 1 && v->shape.d[0] == wf_dims_last(&x->shape);
 }
 
+/* y = x w^T, then y + bias with bias [N]. */
 bool wf_fold_linear_bias(wf_folder *f, wf_node *n)
 {
     for (int i = 0; i < 2; i++) {
@@ -180,6 +198,7 @@ static wf_node *mean_rows(wf_folder *f, wf_value *v, const wf_node *reader)
         return NULL;
     wf_node *sum = reduced_rows(f, wf_fold_in(f, v->node, 0), WF_OP_sum, v->node);
     double factor = ((const wf_attr_scale *)v->node->attr)->factor;
+    /* The tolerance admits a factor that was rounded to f32. */
     return sum && fabs(factor * (double)wf_dims_last(&sum->in[0]->shape) - 1) < 1e-6 ? sum : NULL;
 }
 
@@ -202,10 +221,12 @@ static bool reduces(const wf_folder *f, const wf_node *reduction, const wf_value
 bool wf_fold_softmax(wf_folder *f, wf_node *n)
 {
     wf_value *e = wf_fold_in(f, n, 0), *total = wf_fold_in(f, n, 1);
+    /* An empty row has no maximum. */
     if (!wf_made_by(e, WF_OP_exp) || !is_per_row(total, e) || wf_dims_last(&e->shape) == 0)
         return false;
     const wf_node *sum = reduced_rows(f, total, WF_OP_sum, n);
     wf_value *d = wf_fold_in(f, e->node, 0);
+    /* e is read twice, by the division and by the sum. */
     if (!reduces(f, sum, e) || !wf_fold_inner(f, e, n, sum) || !wf_made_by(d, WF_OP_sub) ||
         !wf_fold_inner(f, d, e->node, NULL))
         return false;
@@ -224,6 +245,7 @@ static bool is_mean_square(wf_folder *f, wf_value *v, const wf_value *x, const w
     const wf_node *add = wf_made_by(v, WF_OP_add);
     if (!add || !is_per_row(v, x) || !wf_fold_inner(f, v, reader, NULL))
         return false;
+    /* Either operand of the sum may be the constant. `at` is the other one. */
     int at = wf_match_fill(wf_fold_in(f, add, 1), eps) ? 0 : 1;
     if (!wf_match_fill(wf_fold_in(f, add, 1 - at), eps) || !(*eps >= 0))
         return false;
@@ -253,6 +275,7 @@ bool wf_fold_rms_norm(wf_folder *f, wf_node *n)
     return false;
 }
 
+/* x / sqrt(...), another way to write rms_norm. */
 bool wf_fold_rms_norm_div(wf_folder *f, wf_node *n)
 {
     wf_value *x = wf_fold_in(f, n, 0), *root = wf_fold_in(f, n, 1);
@@ -262,12 +285,14 @@ bool wf_fold_rms_norm_div(wf_folder *f, wf_node *n)
            form_rms_norm(f, n, x, eps);
 }
 
+/* rms_norm(x - mean(x)) is layer_norm(x) without bias. */
 bool wf_fold_layer_norm(wf_folder *f, wf_node *n)
 {
     wf_value *d = wf_fold_in(f, n, 0);
     const wf_attr_norm *a = n->attr;
     if (!wf_made_by(d, WF_OP_sub) || !wf_fold_inner(f, d, n, NULL) ||
-        wf_uses_count(&f->r.uses, &n->out[1]) > 0) /* rstd is read; a rule replaces output 0 only */
+        /* A reader of rstd, output 1, prevents it: a rule replaces output 0 only. */
+        wf_uses_count(&f->r.uses, &n->out[1]) > 0)
         return false;
     wf_value *x = wf_fold_in(f, d->node, 0), *mean = wf_fold_in(f, d->node, 1);
     wf_value *gamma = n->nin > 1 ? wf_fold_in(f, n, 1) : NULL;
@@ -281,6 +306,7 @@ static wf_node *norm_at(wf_folder *f, const wf_node *n, int i, wf_op op, int ope
 {
     wf_value *y = wf_fold_in(f, n, i);
     wf_node *norm = wf_made_by(y, op);
+    /* Operands are positional: gamma before beta, and each only once. */
     return norm && y->index == 0 && norm->nin == operand && wf_alike(y, &n->out[0]) &&
                    is_row_of(wf_fold_in(f, n, 1 - i), y) && wf_fold_inner(f, y, n, NULL) &&
                    wf_fold_reads(f, n, wf_fold_in(f, norm, 0))
@@ -288,6 +314,7 @@ static wf_node *norm_at(wf_folder *f, const wf_node *n, int i, wf_op op, int ope
                : NULL;
 }
 
+/* norm(x) * gamma, in either order. */
 bool wf_fold_norm_gain(wf_folder *f, wf_node *n)
 {
     for (int i = 0; i < 2; i++) {
@@ -306,6 +333,7 @@ bool wf_fold_norm_gain(wf_folder *f, wf_node *n)
     return false;
 }
 
+/* layer_norm(x, gamma) + beta, in either order. rms_norm has no bias. */
 bool wf_fold_norm_bias(wf_folder *f, wf_node *n)
 {
     for (int i = 0; i < 2; i++) {

@@ -2,6 +2,11 @@
 /*
  * fuse.c - the fuse pass: replaces several nodes by one where the target has a kernel for it.
  *
+ *     before    %2 = add(%0, %1)                 %3 = linear(%0, %1, %2)
+ *               %3 = rms_norm(%2, %gamma)        %4 = gelu(%3)
+ *     after     %3 = residual_rms_norm(%0, %1, %gamma)
+ *                                                %4 = linear_act(%0, %1, %2) act=gelu
+ *
  * Each pattern is a function of its last node. It builds the fused node and asks the target; if the
  * target has no kernel, the new node is removed. The pass runs after the gradient, which may read
  * the values between the nodes. A fused op has these as extra outputs, which cost nothing when
@@ -19,7 +24,7 @@ bool wf_fuse_accepts(wf_rewrite *r, const wf_target *target, const wf_value *mad
 {
     if (made && target->supports(target, made->node))
         return true;
-    wf_rewrite_take_back(r);
+    wf_rewrite_take_back(r); /* building failed, or no kernel: forget the nodes of this attempt */
     return false;
 }
 
@@ -39,12 +44,13 @@ wf_value *wf_fuse_build(wf_fuser *f, const wf_node *at, wf_op op, const void *at
     wf_rewrite_before(&f->r, at);
     f->g->backward = at->backward;
     wf_value *made = wf_node_add(f->g, op, attr, NULL, in, nin);
-    f->g->backward = false;
+    f->g->backward = false; /* outside of builds the flag is always false in this pass */
     return wf_fuse_accepts(&f->r, f->env->target, made) ? made : NULL;
 }
 
 bool wf_fuse_part_ways(const wf_fuser *f, const wf_value *a, const wf_value *b)
 {
+    /* Without the pass, the mark has no effect. */
     bool recomputes = !(f->env->options->without & WF_PASS_RECOMPUTE);
     return recomputes && ((a->marks ^ b->marks) & WF_MARK_RECOMPUTE) != 0;
 }
@@ -58,6 +64,7 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
     wf_op op = n->op == WF_OP_rms_norm ? WF_OP_residual_rms_norm : WF_OP_residual_layer_norm;
     bool end = sum->out[0].marks & WF_MARK_BLOCK && f->env->options->recompute > 0;
     if (sum->op != WF_OP_add || end || wf_fuse_part_ways(f, n->in[0], &n->out[0]) ||
+        /* The fused kernel does not broadcast. */
         !wf_fuse_free(f, sum) || !wf_dims_equal(&sum->in[0]->shape, &sum->in[1]->shape))
         return false;
     for (int i = 1; i < n->nin; i++)
@@ -69,6 +76,7 @@ static bool residual_norm(wf_fuser *f, wf_node *n)
     wf_value *made = wf_fuse_build(f, sum, op, n->attr, in, n->nin + 1);
     if (!made)
         return false;
+    /* Output 0 is the sum, then the outputs of the norm. */
     wf_rewrite_replace(&f->r, &sum->out[0], made);
     for (int i = 0; i < n->nout; i++)
         wf_rewrite_replace(&f->r, &n->out[i], &made->node->out[i + 1]);
@@ -87,6 +95,8 @@ static bool linear_act(wf_fuser *f, wf_node *n)
     wf_value *made = wf_fuse_build(f, linear, WF_OP_linear_act, &attr, linear->in, linear->nin);
     if (!made)
         return false;
+    /* Output 0 is the activation, output 1 its operand. The latter costs nothing if nobody reads
+     * it. */
     wf_rewrite_replace(&f->r, &n->out[0], made);
     wf_rewrite_replace(&f->r, &linear->out[0], &made->node->out[1]);
     wf_fuse_take(f, linear);
@@ -136,12 +146,14 @@ static const pattern patterns[] = {
     {"gradient of weight in f32", WF_OP_cast, wf_fuse_weight_grad},
 };
 
-/* Patterns that contain fused ops; they run in a second round. */
+/* Patterns that contain fused ops; they run in a second round, because a round sees only nodes that
+ * existed when it began. */
 static const pattern late_patterns[] = {
     {"row sums from the producer", WF_OP_linear_grad_weight, wf_fuse_row_sums},
     {"row sums from the producer", WF_OP_sum, wf_fuse_row_sums},
 };
 
+/* Each index is also the place in far_patterns. */
 enum { HEAD_LOSS, COPIES, UPDATES };
 static const struct {
     const char *name;
@@ -174,6 +186,7 @@ static void look_at(wf_fuser *f, wf_node *n, const pattern *table, int length)
         }
 }
 
+/* One round over all nodes with one table. A node belongs to at most one pattern (taken[]). */
 static wf_status fuse_near(wf_graph *g, const wf_pass_env *env, const pattern *table, int length)
 {
     wf_fuser f = {.g = g, .env = env};
@@ -205,6 +218,7 @@ wf_status wf_pass_fuse(wf_graph *g, const wf_pass_env *env)
 {
     int dropped;
     WF_TRY(fuse_far(g, env, HEAD_LOSS));
+    /* Gains and biases of later layers must exist before the first node of a pattern. */
     WF_TRY(wf_order_sources(g));
     WF_TRY(fuse_near(g, env, patterns, LENGTH(patterns)));
     WF_TRY(wf_graph_prune(g, &dropped)); /* drop the replaced nodes and their reads */

@@ -2,10 +2,15 @@
 /*
  * fuse_copies.c - keeps bf16 or f16 copies of f32 parameters, written by the AdamW update.
  *
+ *     before    %1 = cast(%w) type=bf16                     %w: state, f32
+ *               %9 = adamw(%w, %m, %v, %grad, ...)
+ *     after     %1 = state_copy("w") type=bf16
+ *               %9 = adamw_many(%w, %m, %v, %1, %grad, ...) copies=1
+ *
  * When matmuls compute in bf16 or f16, every step casts each f32 parameter first and ends with an
  * update that holds the same parameter in registers. This pattern replaces the casts by a
  * state_copy, a state that the session keeps equal to the rounded parameter, and lets the update
- * write it.
+ * write it. A step then reads every parameter one time less.
  *
  * A cast may be read after the update. Version 0 of a copy may not, so all its readers must run
  * before.
@@ -59,6 +64,7 @@ static wf_type type_of_casts(const copier *c, const wf_node *update)
     const wf_value *p = update->in[0];
     if (update->op != WF_OP_adamw || p->node->op != WF_OP_state || p->type != WF_F32)
         return WF_TYPE_NONE;
+    /* A parameter with casts to both types gets one copy, of the first. */
     wf_type type = has_casts(u, p, WF_BF16)  ? WF_BF16
                    : has_casts(u, p, WF_F16) ? WF_F16
                                              : WF_TYPE_NONE;
@@ -96,6 +102,7 @@ static wf_node *update_of(const copier *c, const wf_value *v)
 /* Gives up the copies that a node after an update, or the update itself, reads. */
 static void drop_read_later(copier *c)
 {
+    /* Dropping one copy cannot make another illegal, so one pass over the readers is enough. */
     for (int i = 0; i < c->r.count; i++) {
         const wf_node *reader = c->r.g->nodes[i];
         for (int k = 0; k < reader->nin; k++) {
@@ -121,6 +128,7 @@ static bool make_copy(copier *c, wf_node *update)
     attr.copies = 1;
     wf_rewrite_before(&c->r, update);
     wf_value *copy = wf_node_add(g, WF_OP_state_copy, &source, p->node->name, NULL, 0);
+    /* Operands p, m, v, then the copy, then the rest moved up by one. */
     for (int i = 0; i < 9; i++)
         in[i] = i < 3 ? update->in[i] : i == 3 ? copy : update->in[i - 1];
     wf_value *y = wf_node_add(g, WF_OP_adamw_many, &attr, NULL, in, 9);
@@ -169,6 +177,7 @@ wf_status wf_fuse_copies(wf_graph *g, const wf_pass_env *env, int *made)
     WF_TRY(wf_rewrite_end(&c.r, status));
     if (*made == 0)
         return WF_OK;
-    WF_TRY(wf_order_sources(g)); /* the copies were added next to their updates */
+    /* The copies were added next to their updates, but their readers come earlier. */
+    WF_TRY(wf_order_sources(g));
     return wf_order_sort(g);
 }

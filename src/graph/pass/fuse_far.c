@@ -3,6 +3,16 @@
  * fuse_far.c - patterns whose nodes are far apart: the head with its loss and gradient, and updates
  * of many parameters.
  *
+ *     before    %logits = linear(%x, %w)
+ *               %loss = cross_entropy(%logits, %targets)
+ *               %d = cross_entropy_grad(%dloss, %logits, %targets, %loss.1)
+ *               %dx = matmul(%d, %w)
+ *               %dw = matmul(%d, %x)
+ *     after     %loss = head_loss(%x, %w, %targets, %dloss)       outputs loss, lse, dx, dw
+ *
+ *     before    %5 = adamw(%p0, %m0, %v0, %g0, ...)   %6 = adamw(%p1, %m1, %v1, %g1, ...)
+ *     after     %6 = adamw_many(%p0, %p1, %m0, %m1, %v0, %v1, %g0, %g1, ...)
+ *
  * A set of nodes can become one node if no path leaves the set and comes back, along operands and
  * along the order that states impose. Two merges may be legal one by one and illegal together, so
  * each call makes one and then sorts the graph.
@@ -32,8 +42,9 @@ static wf_status can_merge(const wf_graph *g, const bool *member, bool *out)
             int n = stack[--top];
             for (int k = e.first[n]; k < e.first[n + 1]; k++) {
                 int next = e.after[k];
-                if (member[next])
+                if (member[next]) /* an edge from outside back into the set */
                     back |= !member[n];
+                /* seen[] bounds the work: every outside node is expanded once. */
                 else if (!seen[next]) {
                     seen[next] = true;
                     stack[top++] = next;
@@ -65,6 +76,7 @@ typedef struct {
     wf_node *dx, *dw;              /* the matmuls of linear's gradient, or NULL */
 } head;
 
+/* NULL also if the only reader is a graph output. */
 static wf_node *only_reader(const wf_uses *u, const wf_value *v)
 {
     return wf_uses_count(u, v) == 1 ? wf_uses_of(u, v)[0].node : NULL;
@@ -97,9 +109,11 @@ static bool match_gradient(const wf_uses *u, head *h)
         wf_use use = wf_uses_of(u, d)[i];
         if (!use.node || use.operand != 0)
             return false;
+        /* dx [N, C] = d [N, V] w [V, C]. */
         if (is_matmul(use.node, false, false) && use.node->in[1] == h->linear->in[1] && !h->dx)
             h->dx = use.node;
         else if (is_matmul(use.node, true, false) &&
+                 /* dw [V, C] = d^T [V, N] x [N, C]. */
                  is_flat_of(use.node->in[1], h->linear->in[0]) && !h->dw)
             h->dw = use.node;
         else
@@ -116,7 +130,7 @@ static bool match_gradient(const wf_uses *u, head *h)
 static bool match_head(const wf_uses *u, wf_node *loss, head *out)
 {
     head h = {.linear = loss->in[0]->node, .loss = loss};
-    if (h.linear->op != WF_OP_linear || h.linear->nin != 2)
+    if (h.linear->op != WF_OP_linear || h.linear->nin != 2) /* a head with bias does not match */
         return false;
     const wf_value *logits = &h.linear->out[0];
     for (int i = 0; i < wf_uses_count(u, logits); i++) {
@@ -149,7 +163,7 @@ static void replace_head(wf_rewrite *r, const head *h, wf_value *made)
     wf_graph *g = r->g;
     wf_rewrite_replace(r, &h->loss->out[0], made);
     wf_rewrite_replace(r, &h->loss->out[1], &made->node->out[1]);
-    if (!h->grad)
+    if (!h->grad) /* without a gradient there is nothing else to replace */
         return;
     bool before = g->backward;
     g->backward = true; /* the reshape belongs to the gradient */
@@ -168,10 +182,11 @@ static wf_status fuse_head(wf_rewrite *r, const wf_pass_env *env, const head *h,
                                     .label_smoothing = a->label_smoothing,
                                     .z_loss = a->z_loss,
                                     .softcap = a->softcap,
+                                    /* A frozen w has no dw: the kernel skips that matmul. */
                                     .frozen = h->grad && !h->dw};
     wf_value *in[] = {h->linear->in[0], h->linear->in[1], h->loss->in[1],
                       h->grad ? h->grad->in[0] : NULL};
-    wf_rewrite_before(r, h->linear);
+    wf_rewrite_before(r, h->linear); /* a preliminary place: end_and_sort moves it */
     wf_value *y = wf_node_add(g, WF_OP_head_loss, &attr, NULL, in, h->grad ? 4 : 3);
     *made = wf_fuse_accepts(r, env->target, y);
     if (*made)
@@ -242,7 +257,9 @@ static bool are_alike(const merge_form *form, const wf_node *a, const wf_node *b
     return true;
 }
 
-/* Sets awaited[] for all nodes that the shared operands of n depend on. */
+/* Sets awaited[] for all nodes that the shared operands of n depend on. If these include the
+ * gradients (the gradient norm reads them all), the updates cannot start before all gradients
+ * exist. */
 static void mark_awaited(const wf_graph *g, const merge_form *form, const wf_node *n, bool *awaited)
 {
     memset(awaited, 0, (size_t)g->node_count);
@@ -256,6 +273,7 @@ static void mark_awaited(const wf_graph *g, const merge_form *form, const wf_nod
 static bool worth_merging(const wf_node *n, const merge_form *form, const bool *awaited)
 {
     return wf_dims_count(&n->in[0]->shape) <= SMALL ||
+           /* The gradient is the last own operand. */
            awaited[wf_value_root(n->in[form->own - 1])->node->id];
 }
 
@@ -293,13 +311,14 @@ static wf_status merge(wf_rewrite *r, const wf_pass_env *env, const merge_form *
                        wf_node *const *group, int n, bool *made)
 {
     wf_graph *g = r->g;
-    wf_value *in[4 * WF_MAX_OUT];
+    wf_value *in[4 * WF_MAX_OUT]; /* accumulate has most: 2 * WF_MAX_OUT and its shared operand */
     int shared = group[0]->nin - form->own;
     for (int k = 0; k < form->own; k++)
         for (int i = 0; i < n; i++)
             in[k * n + i] = group[i]->in[k];
     for (int k = 0; k < shared; k++)
         in[form->own * n + k] = group[0]->in[form->own + k];
+    /* All operands exist before the last update; the sort may move it. */
     wf_rewrite_before(r, group[n - 1]);
     wf_value *y = wf_node_add(g, form->many, group[0]->attr, NULL, in, form->own * n + shared);
     *made = wf_fuse_accepts(r, env->target, y);
@@ -321,6 +340,7 @@ wf_status wf_fuse_updates(wf_graph *g, const wf_pass_env *env, int *made)
     bool *member = wf_mem_array(g->ctx, 2 * (size_t)r.count + 1, sizeof *member);
     bool *awaited = member + r.count;
     wf_status status = member ? WF_OK : WF_ERR_MEMORY;
+    /* The merged node is not "one" again, so a second call starts with the next group. */
     for (int f = 0; f < (int)(sizeof forms / sizeof *forms); f++)
         for (int i = 0; i < r.count && status == WF_OK && !found; i++) {
             bool legal = false;

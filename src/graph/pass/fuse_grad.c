@@ -2,11 +2,19 @@
 /*
  * fuse_grad.c - patterns of the fuse pass that occur in gradients. In bf16 and f16, a fused node
  * rounds once where the separate nodes rounded several times.
+ *
+ *     before                                             after
+ *     %3 = rms_norm_grad(...)
+ *     %4 = add(%dsum, %3)                                %4 = residual_rms_norm_grad(%dsum, ...)
+ *     %4 = gelu_grad(matmul(%dy, %w), %pre)              %4 = matmul_act_grad(%dy, %w, %pre)
+ *     %4 = cast(matmul(%dy, %x)) type=f32                %4 = linear_grad_weight(%dy, %x)
+ *     %5 = cast(sum(%dy)) type=f32                       (%4.1)
  */
 #include "graph/pass/fuse_priv.h"
 #include "graph/pass/match.h"
 
-/* Whether v has exactly one reader and its node is not part of a fused node. */
+/* Whether v has exactly one reader and its node is not part of a fused node. The value then need
+ * not exist in memory. */
 static bool is_inner(const wf_fuser *f, const wf_value *v)
 {
     return wf_fuse_free(f, v->node) && wf_uses_count(&f->r.uses, v) == 1;
@@ -29,6 +37,7 @@ bool wf_fuse_norm_grad(wf_fuser *f, wf_node *n)
         wf_node *grad = dx->node;
         wf_op op = with_residual(grad->op);
         if (op == WF_OP_COUNT || dx->index != 0 || !is_inner(f, dx) ||
+            /* dsum must exist where the norm's gradient runs. */
             wf_fuse_part_ways(f, dx, &n->out[0]) || dsum->node->id >= grad->id ||
             !wf_dims_equal(&dx->shape, &dsum->shape))
             continue;
@@ -58,7 +67,8 @@ static wf_node *matmul_2d(const wf_value *v, bool transpose_a)
                                                                                            : NULL;
 }
 
-/* gelu_grad(dy w, pre) */
+/* gelu_grad(dy w, pre): dy [rows, N], w [N, K], pre and the result [rows, K]. The derivative is
+ * applied before the matmul's result is stored. */
 bool wf_fuse_matmul_act_grad(wf_fuser *f, wf_node *n)
 {
     wf_node *matmul = matmul_2d(n->in[0], false);
@@ -103,9 +113,11 @@ bool wf_fuse_weight_grad(wf_fuser *f, wf_node *n)
 {
     wf_node *matmul = matmul_2d(n->in[0], true), *at = matmul;
     if (!matmul || !is_f32_of(n, n->in[0]) || !is_inner(f, n->in[0]) ||
+        /* In f32 there is no cast to save. */
         matmul->in[0]->type == WF_F32 || matmul->in[1]->type != matmul->in[0]->type ||
         wf_fuse_part_ways(f, n->in[0], &n->out[0]))
         return false;
+    /* Fuse at the earlier of the two places, so that readers of both come later. */
     wf_node *bias = bias_grad(f, matmul->in[0]), *sum = bias ? bias->in[0]->node : NULL;
     if (sum && sum->id < at->id) {
         if (matmul->in[1]->node->id < sum->id)

@@ -5,6 +5,12 @@
  * The pass visits nodes from last to first. When it visits a node, the gradients of its outputs are
  * complete, summed over all uses, and the op's gradient rule builds those of its operands. Only
  * values on a path from `wrt` to the outputs take part.
+ *
+ *     before    %2 = mul(%0, %1)          loss depends on %2
+ *     after     %9 = mul(%8, %1)          %8 is the gradient of %2, %9 that of %0
+ *
+ * Gradients of one value are added in the order in which its readers are visited, from the last to
+ * the first. That order fixes the rounding, so gradients are bitwise reproducible.
  */
 #include "base/mem.h"
 #include "graph/build.h"
@@ -25,6 +31,7 @@ static int slot(const grad_pass *p, const wf_value *v)
     return p->first[v->node->id] + v->index;
 }
 
+/* Counts before anything is appended: slots exist for the original nodes only. */
 static wf_status prepare(grad_pass *p)
 {
     wf_graph *g = p->g;
@@ -66,6 +73,7 @@ static bool carries(const wf_value *v)
 /* Sets active[] in one forward walk. */
 static void mark_active(grad_pass *p, wf_value *const *wrt, int nwrt)
 {
+    /* wrt may be a result, not only a source: the walk starts there. */
     for (int i = 0; i < nwrt; i++)
         p->active[slot(p, wrt[i])] = true;
     for (int i = 0; i < p->node_count; i++) {
@@ -84,6 +92,7 @@ static wf_status flow_into(grad_pass *p, wf_value *v, wf_value *grad)
 {
     if (!grad)
         return p->g->status;
+    /* A rule that returns another type or shape is a bug: fail here, where the op is known. */
     if (!wf_alike(v, grad))
         return wf_graph_fail(p->g, WF_ERR_INTERNAL,
                              "grad: the gradient of a result of %s has the wrong type or shape",
@@ -99,7 +108,7 @@ static wf_status visit(grad_pass *p, wf_node *n)
     wf_value *dout[WF_MAX_OUT];
     bool reached = false, wanted = false;
     for (int i = 0; i < n->nout; i++) {
-        dout[i] = p->grad[slot(p, &n->out[i])];
+        dout[i] = p->grad[slot(p, &n->out[i])]; /* complete: all readers have been visited */
         reached |= dout[i] != NULL;
     }
     for (int i = 0; i < n->nin; i++) {
@@ -107,6 +116,7 @@ static wf_status visit(grad_pass *p, wf_node *n)
         p->need[i] = p->active[slot(p, n->in[i])];
         wanted |= p->need[i];
     }
+    /* Skip nodes off the path: their rules might refuse although nobody needs the gradient. */
     if (!reached || !wanted)
         return WF_OK;
     wf_vjp v = {p->g, n, dout, p->din, p->need};
@@ -125,16 +135,19 @@ static wf_status run(grad_pass *p, wf_value *const *outs, wf_value *const *douts
     mark_active(p, wrt, nwrt);
     for (int i = 0; i < nout; i++)
         WF_TRY(flow_into(p, outs[i], douts[i]));
+    /* visit appends nodes after node_count, which are not visited. */
     for (int i = p->node_count - 1; i >= 0; i--)
         WF_TRY(visit(p, p->g->nodes[i]));
     for (int i = 0; i < nwrt; i++) {
         wf_value *grad = p->grad[slot(p, wrt[i])];
+        /* No path: the gradient is zero, not missing. */
         grads[i] = grad ? grad : wf_zeros_like(p->g, wrt[i]);
     }
     WF_TRY(p->g->status);
     return WF_VERIFY(p->g);
 }
 
+/* Leaves g->backward as it was, so callers may nest (wf_expand_vjp). */
 wf_status wf_pass_grad(wf_graph *g, wf_value *const *outs, wf_value *const *douts, int nout,
                        wf_value *const *wrt, int nwrt, wf_value **grads)
 {
@@ -153,6 +166,7 @@ wf_status wf_pass_grad(wf_graph *g, wf_value *const *outs, wf_value *const *dout
     return status;
 }
 
+/* grads[] is all NULL after a failure. */
 wf_status wf_grad(wf_graph *g, wf_value *loss, wf_value *const *wrt, int n, wf_value **grads)
 {
     for (int i = 0; i < n; i++)
@@ -176,10 +190,12 @@ wf_status wf_grad(wf_graph *g, wf_value *loss, wf_value *const *wrt, int n, wf_v
         if (!wf_graph_has(g, wrt[i]))
             return wf_graph_fail(g, WF_ERR_USAGE, "grad: value %d belongs to another graph", i);
     }
-    wf_value *one = wf_like(g, loss, 1);
+    wf_value *one = wf_like(g, loss, 1); /* the seed of the backward pass: d loss / d loss */
     return one ? wf_pass_grad(g, &loss, &one, 1, wrt, n, grads) : g->status;
 }
 
+/* For ops whose further outputs are statistics: a gradient through them is not defined by the
+ * rule. */
 wf_status wf_vjp_only_first(wf_vjp *v)
 {
     for (int i = 1; i < v->node->nout; i++)

@@ -1,16 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* match.c - see match.h. */
+/*
+ * match.c - predicates on values and nodes that passes use to match patterns; see match.h.
+ *
+ * Predicates look at the graph as it is. They hold no state and never fail.
+ */
 #include "graph/pass/match.h"
 
 #include <math.h>
 
 double wf_match_stored(wf_type type, double value)
 {
+    /* Integers truncate, as cast does in C; comparing with the limits in double is exact. */
     double whole = isnan(value) ? 0 : trunc(value);
+    /* First to f32, as fill does, so that the value rounds twice as it would in the graph. */
     float rounded = (float)value;
     union {
         float align;
-        char bytes[8];
+        char bytes[8]; /* any plain type fits; block types do not occur in fills */
     } element;
     switch (type) {
     case WF_I32: return fmin(fmax(whole, INT32_MIN), INT32_MAX);
@@ -49,6 +55,7 @@ int wf_match_index(const wf_value *v)
 {
     while (wf_made_by(v, WF_OP_broadcast)) /* aligned at the last axis */
         v = v->node->in[0];
+    /* A reshape keeps the order of elements, so an index along the only long axis stays one. */
     if (wf_made_by(v, WF_OP_reshape)) {
         const wf_value *x = v->node->in[0];
         int axis = wf_made_by(x, WF_OP_iota) ? wf_match_index(x) : -1;
@@ -59,6 +66,7 @@ int wf_match_index(const wf_value *v)
     if (!wf_made_by(v, WF_OP_iota))
         return -1;
     const wf_attr_iota *a = v->node->attr;
+    /* An axis of one element is constant 0, not an index. */
     return a->dims.d[a->axis] > 1 ? (int)(a->dims.n - 1 - a->axis) : -1;
 }
 
@@ -74,6 +82,7 @@ static bool is_index(const wf_value *v, int axis, int64_t length)
     return wf_match_index(v) == axis && length_from_last(v, axis) == length;
 }
 
+/* column <= row, or its negation row < column. Both operands broadcast to [rows, columns]. */
 wf_causal wf_match_causal(const wf_value *v, int64_t rows, int64_t columns)
 {
     const wf_node *le = wf_made_by(v, WF_OP_le), *lt = wf_made_by(v, WF_OP_lt);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* order.c - see order.h. */
+/*
+ * order.c - dependencies between nodes, legal orders and their peak memory; see order.h.
+ *
+ * Edges are stored as compressed rows (first[], after[]), built in two passes over the nodes:
+ * O(nodes + operands).
+ */
 #include "graph/pass/order.h"
 
 #include <limits.h>
@@ -20,10 +25,12 @@ typedef struct {
     bool fill;
 } edge_lister;
 
+/* Counting and filling are the same walk: `first` counts in the first one and is the insert
+ * position in the second. */
 static void add_edge(edge_lister *l, int from, int to)
 {
     wf_edges *e = l->e;
-    if (from == to)
+    if (from == to) /* an update reads its own state: no edge to itself */
         return;
     if (l->fill) {
         e->after[e->first[from + 1]] = to;
@@ -40,6 +47,7 @@ static void list_edges(edge_lister *l)
             const wf_value *root = wf_uses_root(l->uses, n->in[k]);
             int writer = l->writer[wf_uses_slot(l->uses, root)];
             add_edge(l, n->in[k]->node->id, i);
+            /* Readers of version n run before the writer of version n + 1. */
             if (writer != INT_MAX)
                 add_edge(l, i, writer);
         }
@@ -56,7 +64,8 @@ static wf_status fill_edges(const wf_graph *g, const wf_uses *uses, wf_edges *e)
     wf_status status = WF_ERR_MEMORY;
     if (l.writer && e->first && e->waits) {
         wf_uses_find_writers(uses, g, l.writer);
-        list_edges(&l); /* first[i + 1] = number of edges of i */
+        /* Afterwards first[i + 1] is the number of edges of node i. */
+        list_edges(&l);
         for (size_t i = 0; i < n; i++)
             e->first[i + 1] += e->first[i];
         e->after = wf_mem_array(g->ctx, (size_t)e->first[n] + 1, sizeof *e->after);
@@ -95,6 +104,8 @@ void wf_edges_free(wf_edges *e)
 
 /* ---- Peak memory ---- */
 
+/* Simulates a run: results become live when their node runs and die after their last reader.
+ * Ignores in-place results and fragmentation, so the planner may need less or more. */
 wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *target,
                         uint64_t *peak)
 {
@@ -110,9 +121,11 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *ta
         const wf_node *n = g->nodes[i];
         for (int k = 0; k < n->nin; k++)
             reads[wf_uses_slot(&uses, wf_uses_root(&uses, n->in[k]))]++;
+        /* Updates write into states, which do not count. */
         bool counted = !wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE);
         for (int k = 0; k < n->nout && counted; k++) {
             const wf_value *v = &n->out[k];
+            /* Unread results get no memory, outputs lie in ports. */
             if (wf_uses_count(&uses, v) > 0 && !wf_uses_is_output(&uses, v) &&
                 !wf_align_size(wf_value_bytes(v), target->alignment,
                                &bytes[wf_uses_slot(&uses, v)]))
@@ -122,6 +135,7 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *ta
     }
     for (int i = 0; i < g->node_count && status == WF_OK; i++) {
         const wf_node *n = g->nodes[order ? order[i] : i];
+        /* Before the operands die: both exist while the node runs. */
         for (int k = 0; k < n->nout; k++)
             live += bytes[wf_uses_slot(&uses, &n->out[k])];
         bool runs = target->workspace && !wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW);
@@ -129,7 +143,7 @@ wf_status wf_order_peak(const wf_graph *g, const int *order, const wf_target *ta
         *peak = used > *peak ? used : *peak;
         for (int k = 0; k < n->nin; k++) {
             int s = wf_uses_slot(&uses, wf_uses_root(&uses, n->in[k]));
-            if (--reads[s] == 0)
+            if (--reads[s] == 0) /* the last read, also through views */
                 live -= bytes[s];
         }
     }
@@ -146,7 +160,7 @@ wf_status wf_order_sources(wf_graph *g)
     int *order = wf_mem_array(g->ctx, (size_t)g->node_count + 1, sizeof *order), n = 0;
     if (!order)
         return WF_ERR_MEMORY;
-    for (int sources = 1; sources >= 0; sources--)
+    for (int sources = 1; sources >= 0; sources--) /* two stable passes: sources, then all others */
         for (int i = 0; i < g->node_count; i++)
             if (wf_node_is(g->nodes[i], WF_FLAG_SOURCE) == (sources == 1))
                 order[n++] = i;
@@ -155,7 +169,7 @@ wf_status wf_order_sources(wf_graph *g)
     return status;
 }
 
-/* A min-heap of node ids. */
+/* A min-heap of node ids: heap[0] is the smallest, the children of i are 2i + 1 and 2i + 2. */
 static void heap_push(int *heap, int *n, int id)
 {
     int at = (*n)++;
@@ -190,7 +204,7 @@ wf_status wf_order_sort(wf_graph *g)
         wf_edges_free(&e);
         return WF_ERR_MEMORY;
     }
-    int *order = heap + e.count;
+    int *order = heap + e.count; /* the second half of the array */
     for (int i = 0; i < e.count; i++)
         if (e.waits[i] == 0)
             heap_push(heap, &ready, i);
@@ -202,7 +216,7 @@ wf_status wf_order_sort(wf_graph *g)
                 heap_push(heap, &ready, e.after[k]);
     }
     wf_status status = WF_OK;
-    if (done < e.count)
+    if (done < e.count) /* nodes on a cycle never become ready */
         status = wf_fail(g->ctx, WF_ERR_INTERNAL, "order: %d nodes are on a cycle or behind one",
                          e.count - done);
     if (status == WF_OK)
@@ -214,6 +228,7 @@ wf_status wf_order_sort(wf_graph *g)
 
 /* ---- Random order ---- */
 
+/* Kahn's algorithm with a random choice among the ready nodes. */
 wf_status wf_order_shuffle(wf_graph *g, uint64_t seed)
 {
     wf_edges e;
@@ -222,7 +237,7 @@ wf_status wf_order_shuffle(wf_graph *g, uint64_t seed)
     WF_TRY(wf_edges_new(g, &e));
     wf_rng_init(&rng, seed, 0);
     int *list = wf_mem_array(g->ctx, 2 * (size_t)e.count + 1, sizeof *list),
-        *order = list + e.count;
+        *order = list + e.count; /* computed before the check, used after it */
     if (!list) {
         wf_edges_free(&e);
         return WF_ERR_MEMORY;
@@ -238,7 +253,7 @@ wf_status wf_order_shuffle(wf_graph *g, uint64_t seed)
             if (--e.waits[e.after[k]] == 0)
                 list[ready++] = e.after[k];
     }
-    wf_assert(done == e.count);
+    wf_assert(done == e.count); /* the graph has no cycles: it was in a legal order before */
     wf_status status = wf_graph_reorder(g, order);
     wf_mem_free(g->ctx, list);
     wf_edges_free(&e);

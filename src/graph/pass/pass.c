@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* pass.c - the table of compiler passes, the loop that runs them, and reports. */
+/*
+ * pass.c - the table of compiler passes, the loop that runs them, and reports.
+ *
+ * Passes run in the order of the table. Each leaves a valid graph without unread nodes, so the next
+ * one needs no special cases.
+ */
 #include "graph/pass/pass.h"
 
 #include <string.h>
@@ -26,6 +31,7 @@ const wf_pass *wf_pass_get(int index)
     return index >= 0 && index < count ? &passes[index] : NULL;
 }
 
+/* A report counts nodes after pruning, so "nodes after" is the number that the device would run. */
 static wf_status run_pass(wf_graph *g, const wf_pass *pass, const wf_pass_env *env)
 {
     int dropped;
@@ -36,6 +42,7 @@ static wf_status run_pass(wf_graph *g, const wf_pass *pass, const wf_pass_env *e
     return WF_VERIFY(g);
 }
 
+/* Prunes first: readers that nobody needs would keep patterns from matching. */
 wf_status wf_passes_run(wf_graph *g, const wf_pass_env *env)
 {
     int dropped;
@@ -48,6 +55,7 @@ wf_status wf_passes_run(wf_graph *g, const wf_pass_env *env)
 
 /* ---- Reports ---- */
 
+/* Linear; a report has at most WF_REPORT_LINES lines. */
 static wf_report_line *find_line(wf_report *report, const char *pass, const char *what)
 {
     for (int i = 0; i < report->count; i++)
@@ -62,7 +70,7 @@ void wf_report_add(wf_report *report, const char *pass, const char *what, int64_
     if (!report)
         return;
     if (!line) {
-        wf_assert(report->count < WF_REPORT_LINES);
+        wf_assert(report->count < WF_REPORT_LINES); /* a new counter needs a larger report */
         line = &report->line[report->count++];
         *line = (wf_report_line){pass, what, 0};
     }
@@ -71,6 +79,7 @@ void wf_report_add(wf_report *report, const char *pass, const char *what, int64_
 
 int64_t wf_report_get(const wf_report *report, const char *pass, const char *what)
 {
+    /* find_line does not write; it returns a pointer for wf_report_add. */
     const wf_report_line *line = find_line((wf_report *)report, pass, what);
     return line ? line->count : 0;
 }

@@ -2,6 +2,10 @@
 /*
  * precision.c - mixed precision: computes in bf16 or f16 while parameters stay f32.
  *
+ *     before    %2 = linear(%x, %w) -> f32             %w: state, f32
+ *     after     %1 = cast(%w) type=bf16
+ *               %2 = linear(%x, %1) -> bf16
+ *
  * The pass visits nodes in order. The last column of ops.def says whether an op computes in the
  * compute type, follows its operands, or stays as written. The op's shape rule then determines the
  * result types. A narrowed result stays the same wf_value with another type. Readers that need f32
@@ -41,8 +45,9 @@ typedef struct {
     uint32_t tied; /* bit set of operands it applies to; 0: all. Others stay as written */
 } rule;
 
-#define FEW_TERMS 64
+#define FEW_TERMS 64 /* terms of a reduction that FEW accepts */
 
+/* Expand the column `precision` to a rule. */
 #define RULE_AS_WRITTEN AS_WRITTEN, 0
 #define RULE_NARROW NARROW, 0
 #define RULE_NARROW_OF(bits) NARROW, bits
@@ -123,6 +128,7 @@ static wf_value *in_type(precision *p, wf_value *v, wf_type type)
     wf_value **other = &p->other[wf_uses_slot(&p->r.uses, v)];
     if (*other)
         return *other;
+    /* A constant of the other type instead of a cast of a constant. */
     if (v->node->op == WF_OP_fill) {
         wf_attr_fill a = *(const wf_attr_fill *)v->node->attr;
         a.type = type;
@@ -149,6 +155,7 @@ static bool is_tied(const wf_node *n, int operand)
     if (n->op == WF_OP_attention && n->nin == 7 && operand > 0)
         return false;
     uint32_t tied = rules[n->op].tied;
+    /* Operands from 32 on are never tied. */
     return tied == 0 || (operand < 32 && (tied >> operand & 1));
 }
 
@@ -178,6 +185,7 @@ static bool largest_are_narrow(const precision *p, const wf_node *n)
         const wf_value *v = n->in[i];
         if (!is_tied(n, i) || written_type(p, v) != WF_F32)
             continue;
+        /* A large f32 value that is neither narrow nor a parameter keeps the node in f32. */
         if (stands(p, v) == PLAIN && wf_value_count(v) == most)
             return false;
         narrow |= is_narrow(p, v);
@@ -199,6 +207,7 @@ static bool rounds(const precision *p, const wf_node *n)
     }
 }
 
+/* Only f32 operands change type: a user's own f16 or integers stay. */
 static void choose_types(precision *p, const wf_node *n)
 {
     policy how = rules[n->op].policy;
@@ -220,6 +229,7 @@ static bool accepts(precision *p, const wf_node *n, wf_infer *r)
     char message[WF_MESSAGE_BYTES];
     memcpy(message, p->g->ctx->message, sizeof message);
     for (int i = 0; i < n->nin; i++) {
+        /* Only type and shape of an operand are read; node and state stay those of the original. */
         p->tried[i] = *n->in[i];
         p->tried[i].type = p->types[i];
         p->trial[i] = &p->tried[i];
@@ -257,6 +267,7 @@ static wf_status visit(precision *p, wf_node *n)
     wf_infer r;
     choose_types(p, n);
     bool accepted = accepts(p, n, &r);
+    /* Refused: fall back to the types as written, which the rule accepted before. */
     for (int i = 0; i < n->nin && !accepted; i++)
         p->types[i] = written_type(p, n->in[i]);
     for (int i = 0; i < n->nout; i++) {
@@ -264,12 +275,14 @@ static wf_status visit(precision *p, wf_node *n)
         standing *s = &p->stands[wf_uses_slot(&p->r.uses, v)];
         *s = standing_of(p, v);
         if (accepted && r.out[i].type != v->type) {
+            /* Only f32 results of the op can become narrow, and never a state. */
             wf_assert(v->type == WF_F32 && r.out[i].type == p->compute && !v->state);
             v->type = p->compute;
             *s = RETYPED;
             count(p, "values narrowed", 1);
         }
     }
+    /* Results are retyped before the casts are added: casts read operands only. */
     wf_rewrite_before(&p->r, n);
     for (int i = 0; i < n->nin; i++) {
         wf_value *v = in_type(p, n->in[i], p->types[i]);
@@ -326,6 +339,7 @@ static wf_status visit_all(precision *p)
     for (int i = 0; i < p->r.count; i++)
         WF_TRY(visit(p, p->g->nodes[i]));
     wf_rewrite_before(&p->r, NULL);
+    /* Outputs keep the type that the caller declared. */
     for (int i = 0; i < p->g->output_count; i++) {
         wf_value **v = &p->g->outputs[i].value;
         wf_value *as_declared = in_type(p, *v, written_type(p, *v));
@@ -344,6 +358,7 @@ static wf_status check_call(wf_graph *g, wf_type compute)
         return wf_graph_fail(g, WF_ERR_USAGE,
                              "precision: the compute type must be f32, f16 or bf16, not %s",
                              wf_type_name(compute));
+    /* f32 changes nothing, so it is allowed at any time. */
     for (int i = 0; i < g->node_count && compute != WF_F32; i++)
         if (g->nodes[i]->backward)
             return wf_graph_fail(g, WF_ERR_USAGE,

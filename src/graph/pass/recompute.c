@@ -3,6 +3,10 @@
  * recompute.c - the recompute pass: recomputes forward values for the gradient instead of keeping
  * them (activation checkpointing).
  *
+ *     before    %1 = gelu(%0)  ...  %9 = matmul(%8, %1)              %1 lives until %9
+ *     after     %1 = gelu(%0)  ...  %8' = gelu(%0)
+ *                                   %9 = matmul(%8, %8')             %1 dies early
+ *
  * When a gradient node reads a forward value that is not kept, the pass copies the node that makes
  * it to just before the first such reader, together with the nodes it depends on, back to values
  * that are kept. A copy has the same op, attributes and random stream, so its results are bitwise
@@ -37,6 +41,7 @@ static int count_blocks(const wf_graph *g, int *last)
     int blocks = 0;
     for (int i = 0; i < g->node_count; i++)
         for (int k = 0; k < g->nodes[i]->nout; k++)
+            /* The gradient has no blocks of its own. */
             if (g->nodes[i]->out[k].marks & WF_MARK_BLOCK && !g->nodes[i]->backward) {
                 blocks++;
                 *last = i;
@@ -68,6 +73,7 @@ static void choose_kept(recompute *p, int64_t every)
     const wf_graph *g = p->g;
     int last = -1, block = 0;
     int blocks = count_blocks(g, &last);
+    /* Node order is block order: builders add one block after the other. */
     for (int i = 0; i < p->r.count; i++)
         for (int k = 0; k < g->nodes[i]->nout; k++) {
             const wf_value *v = &g->nodes[i]->out[k];
@@ -105,6 +111,7 @@ static bool copy_node(recompute *p, const wf_node *n)
         in[i] = copy ? copy : n->in[i];
     }
     if (in)
+        /* No name: sources are always kept, so never copied. */
         y = wf_node_add(p->g, n->op, n->attr, NULL, in, n->nin);
     wf_mem_free(p->g->ctx, in);
     for (int i = 0; y && i < n->nout; i++)
@@ -115,7 +122,8 @@ static bool copy_node(recompute *p, const wf_node *n)
 
 /* Returns the value that replaces v from `at` on: its copy, or v itself if it cannot be copied;
  * NULL on failure. Copies all nodes that v depends on first, depth first, with an explicit stack:
- * models are too deep for recursion. */
+ * models are too deep for recursion. A copy stays valid for all later readers, so each node is
+ * copied at most once. */
 static wf_value *again(recompute *p, wf_value *v, const wf_node *at, int *stack)
 {
     int depth = 0;
@@ -133,6 +141,7 @@ static wf_value *again(recompute *p, wf_value *v, const wf_node *at, int *stack)
         if (depth > before)
             continue; /* copy the operands first */
         depth--;
+        /* It may have been pushed twice, once per use. */
         if (!p->copies[slot(p, &n->out[0])] && !copy_node(p, n))
             return NULL;
     }
@@ -141,6 +150,7 @@ static wf_value *again(recompute *p, wf_value *v, const wf_node *at, int *stack)
 
 static wf_status visit(recompute *p, wf_node *n, int *stack)
 {
+    /* Copies go right before the first gradient node that needs them. */
     wf_rewrite_before(&p->r, n);
     for (int i = 0; i < n->nin; i++) {
         wf_value *v = n->in[i];
@@ -170,7 +180,7 @@ static wf_status run(recompute *p, int64_t every)
     choose_kept(p, every);
     wf_uses_find_writers(&p->r.uses, p->g, p->writer);
     bool before = p->g->backward;
-    p->g->backward = true;
+    p->g->backward = true; /* copies belong to the gradient */
     status = WF_OK;
     for (int i = 0; i < p->r.count && status == WF_OK; i++)
         if (p->g->nodes[i]->backward)
@@ -184,6 +194,7 @@ done:
     return status;
 }
 
+/* Does nothing unless the options or a mark ask for it. */
 wf_status wf_pass_recompute(wf_graph *g, const wf_pass_env *env)
 {
     bool wanted = env->options->recompute > 0;

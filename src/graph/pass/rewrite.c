@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* rewrite.c - lists of uses, and rewrites that take effect all at once; see rewrite.h. */
+/*
+ * rewrite.c - lists of uses, and rewrites that take effect all at once; see rewrite.h.
+ *
+ * During a rewrite, old nodes keep their ids and order, and new nodes are appended behind them. So
+ * arrays indexed by id or slot stay valid until wf_rewrite_end, which moves everything at once.
+ */
 #include "graph/pass/rewrite.h"
 
 #include <limits.h>
@@ -10,7 +15,7 @@
 /* ---- Uses ---- */
 
 /* Counts the uses of each value in first[slot + 1], or with `fill` stores them there. Uses are in
- * the order of the readers; graph outputs come last. */
+ * the order of the readers; graph outputs come last, where wf_uses_is_output looks for them. */
 static void each_use(const wf_graph *g, wf_uses *u, bool fill)
 {
     for (int i = 0; i < g->node_count; i++)
@@ -55,7 +60,8 @@ static wf_status list_uses(const wf_graph *g, wf_uses *u)
     u->first = wf_mem_array(g->ctx, (size_t)u->values + 2, sizeof *u->first);
     if (!u->first)
         return WF_ERR_MEMORY;
-    each_use(g, u, false); /* first[s + 1] = number of uses of s */
+    /* Afterwards first[s + 1] is the number of uses of s. */
+    each_use(g, u, false);
     for (int s = 0; s < u->values; s++)
         u->first[s + 1] += u->first[s];
     u->use = wf_mem_array(g->ctx, (size_t)u->first[u->values] + 1, sizeof *u->use);
@@ -81,7 +87,7 @@ void wf_uses_free(wf_uses *u)
     wf_mem_free(u->ctx, u->slot);
     wf_mem_free(u->ctx, u->first);
     wf_mem_free(u->ctx, u->use);
-    wf_mem_free(u->ctx, (void *)u->root);
+    wf_mem_free(u->ctx, (void *)u->root); /* free takes no const */
     *u = (wf_uses){.ctx = u->ctx};
 }
 
@@ -95,6 +101,7 @@ void wf_uses_find_writers(const wf_uses *u, const wf_graph *g, int *writer)
 {
     for (int s = 0; s < u->values; s++)
         writer[s] = INT_MAX;
+    /* Versions are linear, so each version has at most one writer. */
     for (int i = 0; i < g->node_count; i++)
         for (int k = 0; wf_node_is(g->nodes[i], WF_FLAG_UPDATE) && k < g->nodes[i]->nout; k++)
             writer[wf_uses_slot(u, g->nodes[i]->in[k])] = i;
@@ -102,6 +109,7 @@ void wf_uses_find_writers(const wf_uses *u, const wf_graph *g, int *writer)
 
 /* ---- Rewrites ---- */
 
+/* On failure everything is freed, and *out must not be used. */
 wf_status wf_rewrite_begin(wf_graph *g, wf_rewrite *out)
 {
     wf_rewrite r = {.g = g, .count = g->node_count};
@@ -129,6 +137,7 @@ static bool grow_spans(wf_rewrite *r)
         return true;
     size_t cap = 2 * (size_t)r->span_cap;
     int *before = wf_mem_grow(r->g->ctx, r->before, cap * sizeof *before);
+    /* Keep the old array on failure: wf_rewrite_end frees it. */
     r->before = before ? before : r->before;
     int *first = wf_mem_grow(r->g->ctx, r->first, (cap + 1) * sizeof *first);
     r->first = first ? first : r->first;
@@ -140,6 +149,8 @@ static bool grow_spans(wf_rewrite *r)
     return true;
 }
 
+/* A span is a run of consecutive new nodes with one place. Adding nodes after this call extends the
+ * last span. */
 void wf_rewrite_before(wf_rewrite *r, const wf_node *n)
 {
     int id = n ? n->id : r->count;
@@ -157,11 +168,13 @@ void wf_rewrite_before(wf_rewrite *r, const wf_node *n)
 void wf_rewrite_take_back(wf_rewrite *r)
 {
     wf_assert(r->spans > 0);
+    /* Nodes live in the arena: they are only forgotten. */
     r->g->node_count = r->first[r->spans - 1];
 }
 
 wf_value *wf_rewrite_now(const wf_rewrite *r, wf_value *v)
 {
+    /* New nodes have no slot and are never replaced. */
     while (v && v->node->id < r->count && r->instead[wf_uses_slot(&r->uses, v)])
         v = r->instead[wf_uses_slot(&r->uses, v)];
     return v;
@@ -172,7 +185,7 @@ void wf_rewrite_replace(wf_rewrite *r, const wf_value *old, wf_value *by)
     if (!by)
         return; /* building it failed; the graph holds the error */
     wf_assert(old->type == by->type && wf_dims_equal(&old->shape, &by->shape));
-    wf_assert(wf_rewrite_now(r, by) != old);
+    wf_assert(wf_rewrite_now(r, by) != old); /* a cycle of replacements would not end */
     r->instead[wf_uses_slot(&r->uses, old)] = by;
     /* Marks go to the final replacement, except WF_MARK_FOLDED, which concerns `old` alone. */
     wf_rewrite_now(r, by)->marks |= old->marks & ~(uint32_t)WF_MARK_FOLDED;
@@ -192,6 +205,7 @@ static wf_status settle(wf_rewrite *r)
 {
     wf_graph *g = r->g;
     int n = g->node_count, at = 0;
+    /* New nodes may read replaced values, too: go over all nodes. */
     for (int i = 0; i < n; i++)
         for (int k = 0; k < g->nodes[i]->nin; k++)
             g->nodes[i]->in[k] = wf_rewrite_now(r, g->nodes[i]->in[k]);
@@ -208,7 +222,7 @@ static wf_status settle(wf_rewrite *r)
         return WF_ERR_MEMORY;
     }
     int *tail = head + r->count + 1, *next = tail + r->count + 1;
-    r->first[r->spans] = n;
+    r->first[r->spans] = n; /* the end of the last span */
     for (int s = 0; s < r->spans; s++) {
         int place = r->before[s];
         if (tail[place])
@@ -224,6 +238,7 @@ static wf_status settle(wf_rewrite *r)
         if (i < r->count && !r->drop[i])
             nodes[at++] = g->nodes[i];
     }
+    /* Ids change only now: everything above reads the old ones. */
     for (int i = 0; i < at; i++)
         nodes[i]->id = i;
     if (at > 0)
@@ -246,11 +261,12 @@ wf_status wf_rewrite_end(wf_rewrite *r, wf_status status)
     wf_mem_free(g->ctx, r->drop);
     wf_mem_free(g->ctx, r->before);
     wf_mem_free(g->ctx, r->first);
-    if (status != WF_OK)
+    if (status != WF_OK) /* the graph holds a mix of old and new nodes, or lacks some */
         wf_graph_fail(g, status, "%s", g->ctx->message);
     return status;
 }
 
+/* order[] is a permutation of the node ids. Values do not move. */
 wf_status wf_graph_reorder(wf_graph *g, const int *order)
 {
     size_t n = (size_t)g->node_count;
@@ -278,6 +294,7 @@ wf_status wf_graph_prune(wf_graph *g, int *dropped)
         live[g->outputs[i].value->node->id] = true;
     for (int i = g->node_count - 1; i >= 0; i--) {
         const wf_node *n = g->nodes[i];
+        /* Inputs and states stay: the caller may write or read them by name. */
         live[i] |= wf_node_is(n, WF_FLAG_UPDATE | WF_FLAG_SOURCE);
         for (int k = 0; live[i] && k < n->nin; k++)
             live[n->in[k]->node->id] = true;
@@ -295,6 +312,7 @@ wf_status wf_graph_prune(wf_graph *g, int *dropped)
     return WF_OK;
 }
 
+/* A copy is an expansion that keeps every node. */
 static bool keep_all(const wf_node *n, void *user)
 {
     (void)n, (void)user;

@@ -2,6 +2,9 @@
 /*
  * schedule.c - the schedule pass: reorders nodes to lower peak memory.
  *
+ *     before    %1 = exp(%0)  %2 = neg(%0)  %3 = sum(%1)  %4 = sum(%2)     %1 and %2 alive together
+ *     after     %1 = exp(%0)  %3 = sum(%1)  %2 = neg(%0)  %4 = sum(%2)     one at a time
+ *
  * The pass tries two orders. Greedy: always run the ready node that frees most memory, or takes
  * least. Eager: keep the order as written, but run nodes that take no memory as soon as possible.
  * Eager leaves recomputed values next to their readers, where greedy would compute them early, and
@@ -10,6 +13,9 @@
  * Lazy nodes depend on constants and states only, through at most MOST_LAZY nodes. They could run
  * at any time, so they go right before their first reader. The pass keeps the order as written
  * unless the better of the two lowers the peak by more than 1%.
+ *
+ * Both orders depend on the graph only, ties go to the node that was written first, so plans are
+ * reproducible.
  */
 #include "base/mem.h"
 #include "graph/pass/order.h"
@@ -59,6 +65,7 @@ static int laziness(const scheduler *s, const wf_node *n)
             return 0;
     for (int k = 0; k < n->nin; k++) {
         const wf_node *from = n->in[k]->node;
+        /* An input or a computed value: not lazy. */
         if (!wf_node_is(from, WF_FLAG_STATE) && !s->lazy[from->id])
             return 0;
         depth = s->lazy[from->id] > depth ? s->lazy[from->id] : depth;
@@ -96,6 +103,8 @@ static int64_t growth(scheduler *s, int i)
     for (int k = 0; k < n->nin; k++) {
         int r = slot(s, wf_uses_root(&s->uses, n->in[k]));
         reader *by = &s->by[r];
+        /* Count reads of this node only: an operand that it reads twice dies with the second
+         * read. */
         *by = (reader){s->asked, by->asked == s->asked ? by->times + 1 : 1};
         if (by->times == s->reads[r])
             sum -= s->bytes[r];
@@ -112,6 +121,7 @@ static void take(scheduler *s, int i)
         s->reads[slot(s, wf_uses_root(&s->uses, n->in[k]))]--;
     for (int k = s->e.first[i]; k < s->e.first[i + 1]; k++) {
         int next = s->e.after[k];
+        /* Lazy nodes are taken up front, never from `ready`. */
         if (--s->e.waits[next] == 0 && !s->lazy[next])
             s->ready[s->ready_count++] = next;
     }
@@ -150,6 +160,7 @@ static void order_nodes(scheduler *s, bool eager)
             take(s, i);
     while (s->ready_count > 0) {
         int best = choose(s, eager), i = s->ready[best];
+        /* Order within `ready` does not matter: choose breaks ties by id. */
         s->ready[best] = s->ready[--s->ready_count];
         take(s, i);
     }
@@ -174,6 +185,7 @@ static void sink_lazy(scheduler *s, int *place, int *sunk)
     int n = s->g->node_count, at = 0;
     for (int i = 0; i < n; i++)
         place[s->order[i]] = i;
+    /* Backwards: readers have larger ids than a lazy node, so their anchors are known. */
     for (int i = n - 1; i >= 0; i--) {
         s->anchor[i] = s->lazy[i] ? n : place[i];
         for (int k = s->e.first[i]; k < s->e.first[i + 1] && s->lazy[i]; k++)
@@ -238,6 +250,7 @@ static wf_status run(scheduler *s, wf_graph *g, const wf_pass_env *env)
         status = wf_order_peak(g, NULL, env->target, &written);
         if (status == WF_OK)
             status = try_orders(s, env->target, scratch + 2 * n, n, &best, &reordered);
+        /* A gain within 1% is not worth a different order. */
         bool better = status == WF_OK && reordered < written - written / 100;
         if (better)
             status = wf_graph_reorder(g, best);
