@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "graph/op/rule.h"
 
+/* Operands of attention. attention_grad has the same ones behind dy. */
 enum { Q, K, V, SEQ_START, POSITIONS, TABLE, LENGTHS };
 
 /* ---- Shapes ---- */
@@ -107,11 +108,13 @@ wf_status wf_shape_attention_grad(wf_infer *r)
             "do and o must be [N, H, Dv] of q's type");
     WF_RULE(r, lse->type == WF_F32 && wf_dims_equal(&lse->shape, &(wf_dims){2, {q->d[0], q->d[1]}}),
             "lse must be f32[N, H]");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) /* dq, dk and dv have the types and shapes of q, k and v */
         wf_infer_out(r, in[i]->type, &in[i]->shape);
     return WF_OK;
 }
 
+/* (pool, x, seq_start, positions, table): writes token i of x to its place in the pages of its
+ * sequence. */
 wf_status wf_shape_kv_append(wf_infer *r)
 {
     const wf_value *pool = r->in[0], *x = r->in[1], *start = r->in[2], *positions = r->in[3],
@@ -134,6 +137,7 @@ wf_status wf_shape_kv_append(wf_infer *r)
 
 /* ---- Gradient ---- */
 
+/* Hands o and lse on, so that kernels need not keep the scores. */
 wf_status wf_grad_attention(wf_vjp *v)
 {
     wf_node *n = v->node;
@@ -160,6 +164,7 @@ typedef struct {
 static token_info query_info(wf_graph *g, wf_value *const *in)
 {
     int64_t n = in[Q]->shape.d[0], starts = in[SEQ_START]->shape.d[0];
+    /* Token numbers as a column, compared with every start. */
     wf_value *row = wf_iota(g, 2, (int64_t[]){n, 1}, 0);
     wf_value *begun = wf_cast(g, wf_le(g, in[SEQ_START], row), WF_I32); /* [N, S+1] */
     wf_value *count = wf_sum(g, begun, 2, false);
@@ -210,6 +215,7 @@ static wf_value *visible(wf_graph *g, const wf_attr_attention *a, token_info q, 
     int64_t n = wf_value_count(q.position);
     int64_t column[] = {n, 1};
     wf_value *qs = wf_reshape(g, q.sequence, 2, column), *qp = wf_reshape(g, q.position, 2, column);
+    /* Broadcast [N, 1] against [M]. */
     wf_value *mask = wf_and(g, wf_eq(g, qs, k.sequence), k.valid);
     mask = wf_and(g, mask, wf_reshape(g, q.valid, 2, column));
     if (a->causal)
@@ -259,6 +265,7 @@ wf_status wf_expand_attention(wf_graph *g, const wf_node *n, wf_value *const *in
         return WF_OK;
     }
     wf_value *mask = visible(g, a, qi, ki);
+    /* -1e30 stands for minus infinity: a row without visible keys then has no NaN. */
     wf_value *top = wf_max(g, wf_where(g, mask, s, wf_like(g, s, -1e30)), 4, true);
     /* Mask before and after exp: the gradient of exp of a hidden score could be inf * 0. */
     wf_value *shifted = wf_where(g, mask, wf_sub(g, s, top), wf_like(g, s, 0));
@@ -274,6 +281,7 @@ wf_status wf_expand_attention(wf_graph *g, const wf_node *n, wf_value *const *in
     return WF_OK;
 }
 
+/* Differentiates the expansion; o and lse (operands 6 and 7) are not needed. */
 wf_status wf_expand_attention_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                    wf_value **out)
 {

@@ -5,6 +5,9 @@
  * WF_UNARY and WF_BINARY rows of ops.def carry their gradient and expansion as C expressions. This
  * file compiles each expression into a function and collects the functions in tables by op. The
  * elementwise ops among the WF_OP rows have rules of their own below.
+ *
+ * Operands of binary ops and of where broadcast by NumPy's rule (wf_dims_broadcast); all others
+ * have the shape of the result.
  */
 #include <math.h>
 
@@ -16,6 +19,8 @@
 #define CORE NULL
 #define NO_GRAD NULL
 
+/* The columns `gradient` and `expansion` of a row; NULL functions do not occur, but a function may
+ * return NULL (CORE, NO_GRAD). */
 typedef struct {
     wf_value *(*grad)(wf_graph *g, wf_value *x, wf_value *y, wf_value *dy);
     wf_value *(*expand)(wf_graph *g, wf_value *x);
@@ -75,6 +80,7 @@ wf_status wf_shape_unary(wf_infer *r)
     return WF_OK;
 }
 
+/* Comparisons return u8; all other ops keep the operands' type. */
 wf_status wf_shape_binary(wf_infer *r)
 {
     const wf_value *a = r->in[0], *b = r->in[1];
@@ -108,6 +114,7 @@ wf_status wf_grad_binary(wf_vjp *v)
     return WF_OK;
 }
 
+/* CORE makes the function return NULL. wf_op_is_core keeps callers away. */
 wf_status wf_expand_unary(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     out[0] = unary_table[n->op].expand(g, in[0]);
@@ -164,6 +171,7 @@ wf_value *wf_gelu_grad(wf_graph *g, wf_value *dy, wf_value *x)
 
 /* ---- Shape rules that several ops share ---- */
 
+/* The result has the type and shape of operand 0, whatever it is. */
 wf_status wf_shape_same(wf_infer *r)
 {
     wf_infer_out(r, r->in[0]->type, &r->in[0]->shape);
@@ -186,6 +194,7 @@ wf_status wf_shape_float_alike(wf_infer *r)
 
 /* ---- scale, where ---- */
 
+/* The gradient of scaling is scaling by the same factor. */
 wf_status wf_grad_scale(wf_vjp *v)
 {
     const wf_attr_scale *a = v->node->attr;
@@ -208,6 +217,7 @@ wf_status wf_shape_where(wf_infer *r)
     return WF_OK;
 }
 
+/* Each branch gets dy where it was selected and 0 elsewhere; the condition gets no gradient. */
 wf_status wf_grad_where(wf_vjp *v)
 {
     wf_value *const *in = v->node->in, *dy = v->dout[0], *zero = wf_like(v->g, dy, 0);
@@ -218,6 +228,7 @@ wf_status wf_grad_where(wf_vjp *v)
     return WF_OK;
 }
 
+/* (dy, x): derives the gradient of gelu's expansion, so that the formula exists once. */
 wf_status wf_expand_gelu_grad(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     (void)n;
@@ -242,6 +253,7 @@ wf_status wf_shape_glu_grad(wf_infer *r)
     return WF_OK;
 }
 
+/* dgate and dup are computed together: both need act(gate). */
 wf_status wf_grad_glu(wf_vjp *v)
 {
     wf_node *n = v->node;
@@ -267,6 +279,7 @@ wf_status wf_expand_glu_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
 
 /* ---- dropout ---- */
 
+/* The key (seed low, seed high, step) is shared; the attribute `stream` tells dropouts apart. */
 wf_status wf_shape_dropout(wf_infer *r)
 {
     const wf_attr_dropout *a = r->attr;
@@ -284,6 +297,8 @@ wf_status wf_grad_dropout(wf_vjp *v)
     return WF_OK;
 }
 
+/* Keeps an element where u >= p and scales it by 1 / (1 - p), so that the mean stays. u is uniform
+ * in [0, 1). */
 wf_status wf_expand_dropout(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     const wf_attr_dropout *a = n->attr;

@@ -7,6 +7,7 @@
  */
 #include "graph/op/rule.h"
 
+/* Shared by cross_entropy, its gradient and head_loss. */
 static wf_status check_loss_attr(wf_infer *r, const wf_attr_cross_entropy *a)
 {
     WF_RULE(r, a->label_smoothing >= 0 && a->label_smoothing <= 1,
@@ -15,6 +16,7 @@ static wf_status check_loss_attr(wf_infer *r, const wf_attr_cross_entropy *a)
     return WF_OK;
 }
 
+/* logits [..., V], targets i32[...]. Targets are data: kernels check their range. */
 static wf_status check_loss(wf_infer *r, const wf_value *logits, const wf_value *targets)
 {
     WF_RULE(r, wf_is_float(logits), "logits must be f32, f16 or bf16");
@@ -26,6 +28,7 @@ static wf_status check_loss(wf_infer *r, const wf_value *logits, const wf_value 
     return check_loss_attr(r, r->attr);
 }
 
+/* Outputs: loss and lse, both f32[...]. */
 wf_status wf_shape_cross_entropy(wf_infer *r)
 {
     WF_TRY(check_loss(r, r->in[0], r->in[1]));
@@ -34,6 +37,7 @@ wf_status wf_shape_cross_entropy(wf_infer *r)
     return WF_OK;
 }
 
+/* (dloss, logits, targets, lse) -> dlogits in the logits' type. */
 wf_status wf_shape_cross_entropy_grad(wf_infer *r)
 {
     const wf_value *dloss = r->in[0], *logits = r->in[1], *targets = r->in[2], *lse = r->in[3];
@@ -54,6 +58,7 @@ wf_status wf_grad_cross_entropy(wf_vjp *v)
 }
 
 /* tanh(z / softcap) of f32 logits z. The capped logits are softcap times this. */
+/* The caller has checked that softcap > 0. */
 static wf_value *capped(wf_graph *g, wf_value *z, const wf_attr_cross_entropy *a)
 {
     return wf_tanh(g, wf_scale(g, z, 1 / a->softcap));
@@ -65,6 +70,8 @@ static wf_value *hits(wf_graph *g, wf_value *targets, int64_t classes)
     return wf_eq(g, wf_column(g, targets), wf_iota(g, 1, &classes, 0));
 }
 
+/* loss = (1 - smoothing) (lse - z[target]) + smoothing (lse - mean(z)) + z_loss lse^2, with z =
+ * softcap tanh(logits / softcap) or the logits themselves. */
 wf_status wf_expand_cross_entropy(wf_graph *g, const wf_node *n, wf_value *const *in,
                                   wf_value **out)
 {
@@ -75,10 +82,12 @@ wf_status wf_expand_cross_entropy(wf_graph *g, const wf_node *n, wf_value *const
     if (a->softcap > 0)
         z = wf_scale(g, capped(g, z, a), a->softcap);
 
+    /* Subtracting the maximum keeps exp from overflowing. */
     wf_value *top = wf_max(g, z, last, true);
     wf_value *sum = wf_sum(g, wf_exp(g, wf_sub(g, z, top)), last, true);
     wf_value *lse = wf_reshape_to(g, wf_add(g, top, wf_log(g, sum)), &targets->shape);
 
+    /* A masked sum instead of a gather: exactly one term is not 0. */
     wf_value *hit = hits(g, targets, wf_dims_last(&in[0]->shape));
     wf_value *picked = wf_sum(g, wf_where(g, hit, z, wf_like(g, z, 0)), last, false);
     wf_value *loss = wf_scale(g, wf_sub(g, lse, picked), 1 - a->label_smoothing);
@@ -128,11 +137,13 @@ wf_status wf_expand_cross_entropy_grad(wf_graph *g, const wf_node *n, wf_value *
 
 /* ---- head_loss: (x, w, targets, dloss?) -> loss, lse, dx?, dw? ---- */
 
+/* Whether the gradient of w is an output. */
 static bool has_dw(const wf_attr_head_loss *a, const wf_value *w)
 {
     return wf_is_float(w) && !a->frozen; /* quantized blocks have no gradient */
 }
 
+/* Outputs depend on the operands: dx and dw only with dloss. */
 wf_status wf_shape_head_loss(wf_infer *r)
 {
     const wf_attr_head_loss *a = r->attr;
@@ -171,6 +182,7 @@ wf_status wf_expand_head_loss(wf_graph *g, const wf_node *n, wf_value *const *in
     out[1] = wf_value_output(out[0], 1);
     if (n->nin < 4)
         return WF_OK;
+    /* lse of the forward part, so that both agree. */
     wf_value *back[] = {in[3], logits, targets, out[1]};
     wf_value *rows =
         wf_flatten_rows(g, wf_node_add(g, WF_OP_cross_entropy_grad, &attr, NULL, back, 4));

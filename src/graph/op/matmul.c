@@ -3,12 +3,15 @@
  * matmul.c - rules of matmul, linear, and the fused forms of linear and of its gradient.
  *
  * Weights may be quantized: the b of matmul and the w of linear. Quantized operands have no
- * gradient.
+ * gradient. The first operand decides the type of the result. Products of narrow types are summed
+ * in f32 and rounded once.
  */
 #include "graph/op/rule.h"
 
 /* ---- matmul ---- */
 
+/* a [..., M, K] (or [..., K, M] if transposed) and b [..., K, N] -> [..., M, N]. Batch axes do not
+ * broadcast. */
 wf_status wf_shape_matmul(wf_infer *r)
 {
     const wf_attr_matmul *t = r->attr;
@@ -85,6 +88,7 @@ wf_status wf_grad_linear(wf_vjp *v)
     return WF_OK;
 }
 
+/* x w^T as a matmul of rank 2; the bias broadcasts over the rows. */
 wf_status wf_expand_linear(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     wf_dims shape = in[0]->shape;
@@ -108,6 +112,7 @@ wf_status wf_shape_linear_act(wf_infer *r)
     return WF_OK;
 }
 
+/* The activation reads the rounded result of linear, as separate nodes would. */
 wf_status wf_expand_linear_act(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     const wf_attr_linear_act *a = n->attr;
@@ -142,15 +147,18 @@ wf_status wf_expand_matmul_act_grad(wf_graph *g, const wf_node *n, wf_value *con
                                     wf_value **out)
 {
     wf_value *dact = wf_matmul(g, wf_cast(g, in[0], WF_F32), in[1], false, false);
-    wf_value *d =
-        wf_gelu_grad(g, dact, wf_cast(g, in[2], WF_F32)); /* the shape rule allows only gelu */
+    /* The shape rule allows only gelu. */
+    wf_value *d = wf_gelu_grad(g, dact, wf_cast(g, in[2], WF_F32));
     out[0] = wf_cast(g, d, n->out[0].type);
+    /* Of the rounded d, as a separate sum would read it. */
     out[1] = wf_sum(g, wf_cast(g, out[0], WF_F32), 1, false);
     return WF_OK;
 }
 
 /* ---- linear_grad_weight: gradient of linear with respect to w and bias, in f32 ---- */
 
+/* (dy [M, N], x [M, K]) -> dw f32[N, K], db f32[N]. Narrow operands, but results in f32: parameters
+ * are f32, and rounding in between would lose bits. */
 wf_status wf_shape_linear_grad_weight(wf_infer *r)
 {
     const wf_value *dy = r->in[0], *x = r->in[1];

@@ -45,6 +45,7 @@ static wf_status shape_norm(wf_infer *r, bool residual, int stats)
 static wf_status expand_residual(wf_graph *g, const wf_node *n, wf_value *const *in, wf_op norm,
                                  wf_value **out)
 {
+    /* The sum is rounded to x's type, as a separate add would. */
     wf_value *of[3] = {wf_add(g, in[0], in[1])};
     for (int i = 2; i < n->nin; i++)
         of[i - 1] = in[i];
@@ -66,6 +67,7 @@ static wf_value *sum_rows(wf_graph *g, wf_value *v, wf_type type)
 static wf_status expand_residual_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                       wf_op grad, int at, wf_value **out)
 {
+    /* dy and x; statistics are f32 already. */
     wf_value *of[5] = {wf_cast(g, in[0], WF_F32), wf_cast(g, in[1], WF_F32)};
     for (int i = 2; i < n->nin; i++)
         if (i != at)
@@ -85,7 +87,7 @@ static wf_status expand_residual_grad(wf_graph *g, const wf_node *n, wf_value *c
 static wf_status shape_norm_grad(wf_infer *r, bool residual, int stats, int params)
 {
     const wf_value *x = r->in[1];
-    int gamma = 2 + stats + residual;
+    int gamma = 2 + stats + residual; /* index of gamma; `residual` counts as 1 */
     WF_TRY(check_rows(r, x, gamma));
     WF_RULE(r, wf_alike(r->in[0], x), "dy and x must have the same type and shape");
     wf_dims leading = wf_dims_leading(&x->shape);
@@ -112,11 +114,13 @@ static wf_value *squeeze_last(wf_graph *g, wf_value *v)
     return wf_reshape_to(g, v, &leading);
 }
 
+/* [..., C] to [..., 1]. */
 static wf_value *mean_last(wf_graph *g, wf_value *v)
 {
     return wf_reduce(g, "mean", v, wf_last_axis(v), true);
 }
 
+/* y gamma + beta in f32; either may be NULL. */
 static wf_value *scaled_and_shifted(wf_graph *g, wf_value *y, wf_value *gamma, wf_value *beta)
 {
     if (gamma)
@@ -167,10 +171,12 @@ wf_status wf_shape_residual_layer_norm_grad(wf_infer *r)
     return shape_norm_grad(r, true, 2, 2);
 }
 
+/* din[1] and din[2] come with dx from one node. dbeta has gamma's type there, so cast it. */
 wf_status wf_grad_layer_norm(wf_vjp *v)
 {
     wf_node *n = v->node;
     WF_TRY(wf_vjp_only_first(v));
+    /* Statistics as saved, not computed again. */
     wf_value *in[] = {v->dout[0], n->in[0], &n->out[1], &n->out[2], n->nin > 1 ? n->in[1] : NULL};
     wf_value *dx = wf_node_add(v->g, WF_OP_layer_norm_grad, n->attr, NULL, in, n->nin > 1 ? 5 : 4);
     v->din[0] = dx;
@@ -181,6 +187,8 @@ wf_status wf_grad_layer_norm(wf_vjp *v)
     return WF_OK;
 }
 
+/* Two passes over the row: the mean first, then the mean of the squared differences. E[x^2] -
+ * mean^2 would cancel. */
 wf_status wf_expand_layer_norm(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     wf_value *x = wf_cast(g, in[0], WF_F32);
@@ -204,8 +212,9 @@ wf_status wf_expand_residual_layer_norm(wf_graph *g, const wf_node *n, wf_value 
 wf_status wf_expand_layer_norm_grad(wf_graph *g, const wf_node *n, wf_value *const *in,
                                     wf_value **out)
 {
-    wf_value *rstd = wf_column(g, in[3]);
+    wf_value *rstd = wf_column(g, in[3]); /* in[2] is mean, in[3] rstd */
     wf_value *d = wf_sub(g, wf_cast(g, in[1], WF_F32), wf_column(g, in[2]));
+    /* gamma, if present, is operand 4. */
     wf_value *dy = expand_grad(g, n, in, 4, wf_mul(g, d, rstd), rstd, true, out);
     out[2] = sum_rows(g, dy, n->out[2].type);
     return WF_OK;

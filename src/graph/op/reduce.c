@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* reduce.c - rules of reductions over axes, argmax, top_k, softmax and global_norm. */
+/*
+ * reduce.c - rules of reductions over axes, argmax, top_k, softmax and global_norm.
+ *
+ * Reductions of narrow types are defined as sums in f32, rounded once. `axes` is a bit set; without
+ * `keep` the reduced axes disappear from the shape. A sum over no elements is 0, a maximum is an
+ * error.
+ */
 #include "graph/op/rule.h"
 
 /* ---- sum, mean, max ---- */
@@ -39,6 +45,7 @@ wf_status wf_shape_reduce(wf_infer *r)
     bool mean = r->def == wf_op_get(WF_OP_mean);
     WF_RULE(r, wf_has_type(x, mean ? WF_TYPES_FLOAT : WF_TYPES_NUMBER), "x must be f32, f16%s",
             mean ? " or bf16" : ", bf16 or i32");
+    /* Also rejects bits of axes beyond the rank. */
     WF_RULE(r, a->axes >= 0 && a->axes < (int64_t)1 << x->shape.n,
             "the axes mask 0x%llx contains an axis that x does not have",
             (unsigned long long)a->axes);
@@ -56,6 +63,7 @@ static wf_value *spread(wf_graph *g, wf_value *v, const wf_node *n)
     return wf_broadcast_to(g, wf_reshape_to(g, v, &kept), &n->in[0]->shape);
 }
 
+/* Every term of a sum has the gradient of the sum. */
 wf_status wf_grad_sum(wf_vjp *v)
 {
     v->din[0] = spread(v->g, v->dout[0], v->node);
@@ -85,6 +93,7 @@ wf_status wf_grad_max(wf_vjp *v)
     return WF_OK;
 }
 
+/* Divides instead of multiplying by 1 / count: one rounding less. */
 wf_status wf_expand_mean(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     const wf_attr_reduce *a = n->attr;
@@ -96,6 +105,7 @@ wf_status wf_expand_mean(wf_graph *g, const wf_node *n, wf_value *const *in, wf_
 
 /* ---- argmax, top_k ---- */
 
+/* i32 results, so the axis must be shorter than 2^31. */
 wf_status wf_shape_argmax(wf_infer *r)
 {
     const wf_attr_axis *a = r->attr;
@@ -110,6 +120,7 @@ wf_status wf_shape_argmax(wf_infer *r)
     return WF_OK;
 }
 
+/* Values and indices along the last axis, largest first: [..., k] each. */
 wf_status wf_shape_top_k(wf_infer *r)
 {
     const wf_attr_top_k *a = r->attr;
@@ -135,7 +146,7 @@ wf_status wf_grad_top_k(wf_vjp *v)
     wf_dims column = wf_dims_append(&v->node->out[0].shape, 1); /* [..., k, 1] */
     wf_value *dy = wf_reshape_to(g, v->dout[0], &column);
     wf_value *index = wf_reshape_to(g, &v->node->out[1], &column);
-    wf_value *i = wf_iota(g, 1, &x->d[x->n - 1], 0);
+    wf_value *i = wf_iota(g, 1, &x->d[x->n - 1], 0); /* compared with every index: [C] */
     wf_value *spread_dy = wf_where(g, wf_eq(g, index, i), dy, wf_like(g, dy, 0));
     v->din[0] = wf_sum(g, spread_dy, 1u << (x->n - 1), false);
     return WF_OK;
@@ -154,6 +165,7 @@ wf_status wf_shape_float_rows(wf_infer *r)
     return WF_OK;
 }
 
+/* Reads y instead of x: the gradient needs nothing else. */
 wf_status wf_grad_softmax(wf_vjp *v)
 {
     wf_value *in[] = {v->dout[0], &v->node->out[0]};
@@ -211,6 +223,7 @@ wf_status wf_expand_global_norm(wf_graph *g, const wf_node *n, wf_value *const *
     wf_value *total = NULL;
     for (int i = 0; i < n->nin; i++) {
         wf_value *x = wf_cast(g, in[i], WF_F32);
+        /* All axes. */
         wf_value *sum = wf_sum(g, wf_mul(g, x, x), (1u << wf_value_rank(x)) - 1, false);
         total = i == 0 ? sum : wf_add(g, total, sum);
     }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* rows.c - rules of ops that select rows by index: embed, gather_rows, scatter_add_rows. */
+/*
+ * rows.c - rules of ops that select rows by index: embed, gather_rows, scatter_add_rows.
+ *
+ * Indices are data, so the graph cannot check them: kernels fail on a row out of range. An index
+ * may occur more than once; its gradients add up.
+ */
 #include "graph/op/rule.h"
 
 /* ---- embed ---- */
@@ -15,6 +20,7 @@ wf_status wf_shape_embed(wf_infer *r)
     return WF_OK;
 }
 
+/* Any shape to one axis. */
 static wf_value *flat(wf_graph *g, wf_value *v)
 {
     return wf_reshape(g, v, 1, (int64_t[]){wf_value_count(v)});
@@ -24,6 +30,7 @@ static wf_value *flat(wf_graph *g, wf_value *v)
 wf_status wf_grad_embed(wf_vjp *v)
 {
     wf_graph *g = v->g;
+    /* Ids of any shape select one row each. */
     wf_value *table = v->node->in[0], *ids = flat(g, v->node->in[1]);
     if (wf_is_float(table))
         v->din[0] =
@@ -56,6 +63,7 @@ wf_status wf_shape_gather_rows(wf_infer *r)
     return WF_OK;
 }
 
+/* Rows that were gathered several times sum their gradients. */
 wf_status wf_grad_gather_rows(wf_vjp *v)
 {
     wf_value *x = v->node->in[0];
@@ -79,7 +87,7 @@ wf_status wf_shape_scatter_add_rows(wf_infer *r)
 
 wf_status wf_grad_scatter_add_rows(wf_vjp *v)
 {
-    v->din[0] = v->dout[0];
+    v->din[0] = v->dout[0]; /* x passes through unchanged */
     if (v->need[2])
         v->din[2] = wf_gather_rows(v->g, v->dout[0], v->node->in[1]);
     return WF_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* shape.c - rules of ops that move elements or convert their type: cast, copy, views, pad, concat,
- * broadcast. */
+ * broadcast. Gradients move elements the other way: slice and pad, concat and slices, broadcast and
+ * sum are pairs. Quantized types move in whole blocks, so their last axis must stay as it is. */
 #include "base/check.h"
 #include "graph/op/rule.h"
 
@@ -9,6 +10,7 @@
 wf_status wf_shape_cast(wf_infer *r)
 {
     const wf_attr_cast *a = r->attr;
+    /* An attribute from text may hold any number. */
     WF_RULE(r, (unsigned)a->type < WF_TYPE_COUNT && wf_type_bit(a->type) & WF_TYPES_PLAIN,
             "the new type must be a plain type");
     WF_RULE(r, !wf_is_block(r->in[0]) || wf_type_bit(a->type) & WF_TYPES_FLOAT,
@@ -38,6 +40,7 @@ wf_status wf_grad_pass(wf_vjp *v)
 
 /* ---- reshape, permute, slice, pad ---- */
 
+/* wf_reshape has replaced a length of -1. Elements keep their row-major order. */
 wf_status wf_shape_reshape(wf_infer *r)
 {
     const wf_attr_shape *a = r->attr;
@@ -55,6 +58,7 @@ wf_status wf_grad_reshape(wf_vjp *v)
     return WF_OK;
 }
 
+/* Output axis i is input axis order[i]. */
 wf_status wf_shape_permute(wf_infer *r)
 {
     const wf_attr_permute *a = r->attr;
@@ -63,6 +67,7 @@ wf_status wf_shape_permute(wf_infer *r)
     uint32_t seen = 0;
     for (int i = 0; i < x->n && a->order.n == x->n; i++) {
         int64_t axis = a->order.d[i];
+        /* Leaves `seen` incomplete, so that the rule below fails. */
         if (axis < 0 || axis >= x->n)
             break;
         seen |= 1u << axis;
@@ -166,6 +171,7 @@ wf_status wf_grad_concat(wf_vjp *v)
     return WF_OK;
 }
 
+/* The result has exactly the shape `dims`: x must not be larger along any axis. */
 wf_status wf_shape_broadcast(wf_infer *r)
 {
     const wf_attr_shape *a = r->attr;

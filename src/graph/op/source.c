@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* source.c - rules of ops without tensor operands: input, state, state_copy, fill, iota; and of
- * uniform. */
+ * uniform. Types and shapes come from attributes; check_shape of graph.c has checked the
+ * lengths. */
 #include "graph/op/rule.h"
 
+/* input and state: any type, quantized ones included. */
 wf_status wf_shape_source(wf_infer *r)
 {
     const wf_attr_source *a = r->attr;
@@ -20,6 +22,7 @@ wf_status wf_shape_state_copy(wf_infer *r)
     return WF_OK;
 }
 
+/* The value is stored in the fill's type: floats round, integers truncate and saturate. */
 wf_status wf_shape_fill(wf_infer *r)
 {
     const wf_attr_fill *a = r->attr;
@@ -29,6 +32,7 @@ wf_status wf_shape_fill(wf_infer *r)
     return WF_OK;
 }
 
+/* The i32 index along one axis; constant along the others. */
 wf_status wf_shape_iota(wf_infer *r)
 {
     const wf_attr_iota *a = r->attr;
@@ -39,7 +43,8 @@ wf_status wf_shape_iota(wf_infer *r)
     return WF_OK;
 }
 
-/* The key is (seed low, seed high, step). */
+/* The key is (seed low, seed high, step). With the stream it determines every element, so a run
+ * that resumes at a step draws the same values. */
 wf_status wf_shape_uniform(wf_infer *r)
 {
     const wf_attr_uniform *a = r->attr;

@@ -41,7 +41,7 @@ static void infer_states(wf_infer *r, int states)
 wf_status wf_shape_assign(wf_infer *r)
 {
     int n = r->nin / 2;
-    bool add = r->def != wf_op_get(WF_OP_assign);
+    bool add = r->def != wf_op_get(WF_OP_assign); /* accumulate and accumulate_many */
     for (int i = 0; i < n; i++) {
         const wf_value *state = r->in[i], *x = r->in[n + i];
         bool floats = wf_is_float(state) && wf_is_float(x);
@@ -66,6 +66,7 @@ wf_status wf_expand_accumulate(wf_graph *g, const wf_node *n, wf_value *const *i
     return WF_OK;
 }
 
+/* An odd number of operands means that the last one is apply. */
 wf_status wf_expand_accumulate_many(wf_graph *g, const wf_node *n, wf_value *const *in,
                                     wf_value **out)
 {
@@ -93,6 +94,7 @@ wf_status wf_shape_adamw(wf_infer *r)
     const wf_attr_adamw *a = r->attr;
     WF_RULE(r, a->copies == 0 || (a->copies == 1 && r->def == wf_op_get(WF_OP_adamw_many)),
             "copies must be 0, or 1 for adamw_many");
+    /* Own operands per parameter; 4 shared ones follow. */
     int own = 4 + (int)a->copies, n = (r->nin - 4) / own;
     wf_value *const *rest = r->in + own * n;
     WF_RULE(r, n > 0 && r->nin == own * n + 4,
@@ -122,6 +124,7 @@ static wf_value *blend(wf_graph *g, wf_value *old, wf_value *x, double beta)
 /* 1 - beta^t by expm1, which stays accurate while beta^t is near 1. */
 static wf_value *bias_correction(wf_graph *g, wf_value *t, double beta)
 {
+    /* beta may be 0: keep the logarithm finite. */
     return wf_neg(g, wf_expm1(g, wf_scale(g, t, log(beta > 1e-300 ? beta : 1e-300))));
 }
 
@@ -130,13 +133,15 @@ static wf_value *assign_cast(wf_graph *g, wf_value *state, wf_value *x, wf_value
     return wf_assign(g, state, wf_cast(g, x, wf_value_type(state)), apply);
 }
 
+/* p := p (1 - lr weight_decay) - lr m' / (sqrt(v') + eps), where m' and v' are the bias-corrected
+ * moments. All in f32; each state rounds once, when it is assigned. */
 wf_status wf_expand_adamw(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     const wf_attr_adamw *a = n->attr;
     wf_value *f[4], *lr = in[4], *t = wf_cast(g, in[5], WF_F32), *apply = in[7];
     for (int i = 0; i < 4; i++)
         f[i] = wf_cast(g, in[i], WF_F32);
-    wf_value *grad = wf_mul(g, f[3], in[6]);
+    wf_value *grad = wf_mul(g, f[3], in[6]); /* scale: 1 / loss scale, and clipping */
     wf_value *m = blend(g, f[1], grad, a->beta1);
     wf_value *v = blend(g, f[2], wf_mul(g, grad, grad), a->beta2);
     wf_value *root = wf_div(g, wf_sqrt(g, v), wf_sqrt(g, bias_correction(g, t, a->beta2)));
@@ -167,6 +172,8 @@ wf_status wf_expand_adamw_many(wf_graph *g, const wf_node *n, wf_value *const *i
         for (int k = 0; k < 3; k++)
             out[i + k * count] = wf_value_output(p, k);
         if (copies)
+            /* The copy rounds the parameter as it was stored, so both stay equal when apply is 0,
+             * too. */
             out[i + 3 * count] = assign_cast(g, in[i + 3 * count], p, shared[3]);
     }
     return WF_OK;
@@ -192,6 +199,8 @@ wf_status wf_shape_sgd(wf_infer *r)
     return WF_OK;
 }
 
+/* velocity := momentum velocity + grad; step is velocity, or with nesterov grad + momentum
+ * velocity. Weight decay is part of the gradient, as in PyTorch's SGD. */
 wf_status wf_expand_sgd(wf_graph *g, const wf_node *n, wf_value *const *in, wf_value **out)
 {
     const wf_attr_sgd *a = n->attr;
