@@ -2,7 +2,15 @@
 /*
  * stablehlo.c - the table of emitters, and the program around the instructions they write.
  *
- * Only live nodes are lowered: those that an output or an update needs.
+ *     module @weft {
+ *     func.func public @main(states, inputs) -> (outputs, updated states) {
+ *       one or more instructions per node
+ *       "func.return"(...)
+ *     }
+ *     }
+ *
+ * A state that the program updates is an argument and a result; tf.aliasing_output lets the plugin
+ * use one buffer for both. Only live nodes are lowered: those that an output or an update needs.
  */
 #include "graph/lower/stablehlo.h"
 
@@ -66,6 +74,7 @@ bool wf_stablehlo_has(wf_op op)
     return emitters[op].emit != NULL;
 }
 
+/* Quantized arrays are decoded when they are copied to the device, so programs see f32. */
 wf_type wf_stablehlo_type(wf_type type)
 {
     return wf_type_get(type)->kind == WF_KIND_BLOCK ? WF_F32 : type;
@@ -83,6 +92,7 @@ typedef struct {
     bool *live;             /* [node id]: an output or an update needs it */
 } lowering;
 
+/* Everything lives in the program's arena until wf_hlo_program_free. */
 static wf_status allocate(lowering *l)
 {
     const wf_graph *g = l->g;
@@ -152,6 +162,7 @@ static void find_args(lowering *l, wf_op op)
     }
 }
 
+/* Results: outputs, then the last version of each updated state, in the order of the arguments. */
 static void find_ports(lowering *l)
 {
     const wf_graph *g = l->g;
@@ -180,7 +191,7 @@ static void print_args(lowering *l)
         l->values[arg->source->id][0] = v;
         wf_hlo_print(t, "%s%%%d: ", i ? ", " : "", v.id);
         wf_hlo_print_type(t, v.type, &v.shape);
-        for (int k = 0; k < p->result_count; k++)
+        for (int k = 0; k < p->result_count; k++) /* a state that is returned */
             if (p->results[k].source == arg->source)
                 wf_hlo_print(t, " {tf.aliasing_output = %d : i32}", k);
     }

@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* stablehlo_build.c - writes single StableHLO instructions into a growing text buffer. */
+/*
+ * stablehlo_build.c - writes single StableHLO instructions into a growing text buffer.
+ *
+ * Every function appends one instruction in MLIR's generic form and returns its result, a number
+ * with type and shape:
+ *
+ *     %7 = "stablehlo.add"(%3, %5) {} : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+ *
+ * Memory failures are sticky (t->status): later calls write nothing, and the caller checks once at
+ * the end. Instructions without an effect are not written; the operand is returned.
+ */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +27,7 @@ static void make_room(wf_hlo_text *t, size_t bytes)
         return;
     size_t cap = t->cap ? 2 * t->cap : 16384;
     while (cap <= t->len + bytes)
-        cap *= 2;
+        cap *= 2; /* len is bounded by memory, so this cannot overflow */
     char *grown = wf_mem_grow(t->ctx, t->text, cap);
     if (grown) {
         t->text = grown;
@@ -34,6 +44,7 @@ void wf_hlo_print(wf_hlo_text *t, const char *fmt, ...)
         size_t room = t->cap - t->len;
         va_list args;
         va_start(args, fmt);
+        /* With room 0 vsnprintf only measures. */
         int n = vsnprintf(t->text ? t->text + t->len : NULL, room, fmt, args);
         va_end(args);
         if ((size_t)n < room) {
@@ -50,6 +61,7 @@ void wf_hlo_print_list(wf_hlo_text *t, const int64_t *list, int64_t n)
         wf_hlo_print(t, "%s%lld", i ? ", " : "", (long long)list[i]);
 }
 
+/* Types of Weft, and types that exist only inside programs (WF_HLO_*). */
 static const char *type_name(int type)
 {
     switch (type) {
@@ -85,11 +97,12 @@ void wf_hlo_print_ref(wf_hlo_text *t, const wf_hlo *v)
 
 wf_hlo wf_hlo_new(wf_hlo_text *t, int type, const wf_dims *shape)
 {
-    return (wf_hlo){t->ids++, -1, type, *shape};
+    return (wf_hlo){t->ids++, -1, type, *shape}; /* -1: an instruction with a single result */
 }
 
 /* ---- MLIR's generic form ---- */
 
+/* %out = "name"(%in, ...) */
 static void print_head(wf_hlo_text *t, const wf_hlo *out, const char *name, const wf_hlo *in,
                        int nin)
 {
@@ -122,6 +135,7 @@ void wf_hlo_end(wf_hlo_text *t, const wf_hlo *in, int nin, const wf_hlo *out)
     wf_hlo_print(t, "\n");
 }
 
+/* The result has the shape of the last operand: for select that is not the condition. */
 wf_hlo wf_hlo_map(wf_hlo_text *t, const char *name, int type, const wf_hlo *in, int nin)
 {
     wf_hlo out = wf_hlo_begin(t, name, in, nin, type, &in[nin - 1].shape);
@@ -181,6 +195,7 @@ static void print_number(wf_hlo_text *t, int type, double value)
     default:
         wf_convert_from_f32((wf_type)type, &(float){(float)value}, byte, 1);
         wf_hlo_print(t, "0x");
+        /* Bytes are little-endian, hexadecimal numbers start with the highest. */
         for (int i = wf_type_get((wf_type)type)->block_bytes - 1; i >= 0; i--)
             wf_hlo_print(t, "%02X", byte[i]);
     }
@@ -198,6 +213,7 @@ wf_hlo wf_hlo_constant(wf_hlo_text *t, int type, const wf_dims *shape, double va
     return out;
 }
 
+/* The identity of maximum. Integers saturate to the smallest value. */
 wf_hlo wf_hlo_least(wf_hlo_text *t, int type, const wf_dims *shape)
 {
     return wf_hlo_constant(t, type, shape, -INFINITY);
@@ -227,6 +243,7 @@ wf_hlo wf_hlo_reshape(wf_hlo_text *t, wf_hlo x, const wf_dims *shape)
     return out;
 }
 
+/* Axis i of x becomes axis first + i of the result; the others repeat x. */
 wf_hlo wf_hlo_repeat(wf_hlo_text *t, wf_hlo x, const wf_dims *shape, int64_t first)
 {
     int64_t axes[WF_MAX_RANK];
@@ -242,6 +259,7 @@ wf_hlo wf_hlo_repeat(wf_hlo_text *t, wf_hlo x, const wf_dims *shape, int64_t fir
     return out;
 }
 
+/* NumPy's rule: axes are aligned at the last. */
 wf_hlo wf_hlo_broadcast(wf_hlo_text *t, wf_hlo x, const wf_dims *shape)
 {
     return wf_hlo_repeat(t, x, shape, shape->n - x.shape.n);
@@ -294,6 +312,7 @@ static void print_region(wf_hlo_text *t, const char *name, int type)
     wf_hlo_print(t, ") -> ()\n  }) {");
 }
 
+/* Bit i of `axes` removes axis i. `initial` is the identity of the function `name`. */
 wf_hlo wf_hlo_reduce(wf_hlo_text *t, const char *name, wf_hlo x, wf_hlo initial, uint32_t axes)
 {
     wf_dims shape = {0}, gone = {0};
@@ -322,6 +341,7 @@ static void print_row_axes(wf_hlo_text *t, int64_t n)
     wf_hlo_print_list(t, axes, n - 1);
 }
 
+/* Rows out of range are clamped by StableHLO, not reported. */
 wf_hlo wf_hlo_gather(wf_hlo_text *t, wf_hlo x, wf_hlo rows)
 {
     wf_dims shape = x.shape, row = x.shape;
@@ -339,6 +359,8 @@ wf_hlo wf_hlo_gather(wf_hlo_text *t, wf_hlo x, wf_hlo rows)
     return out;
 }
 
+/* Rows out of range are dropped. Duplicates add up in unspecified order, so sums of floats are
+ * reproducible only as far as the plugin is. */
 wf_hlo wf_hlo_scatter(wf_hlo_text *t, wf_hlo x, wf_hlo rows, wf_hlo from, bool add)
 {
     wf_hlo in[] = {x, rows, from}, out = wf_hlo_new(t, x.type, &x.shape);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* stablehlo_math.c - emitters of ops that compute: casts, elementwise ops, random numbers, matmuls,
- * reductions. */
+ * reductions. Narrow floats are widened to f32, computed and rounded once, as Weft's kernels do.
+ * Where StableHLO leaves a result undefined (casts out of range, order of NaN), the emitter makes
+ * it defined. */
 #include <math.h>
 
 #include "graph/lower/stablehlo_priv.h"
@@ -17,6 +19,7 @@ wf_hlo wf_hlo_truth(wf_hlo_text *t, wf_hlo x)
     return wf_hlo_compare(t, "NE", x, wf_hlo_like(t, x, 0));
 }
 
+/* NaN is the only value that differs from itself. */
 static wf_hlo is_nan(wf_hlo_text *t, wf_hlo x)
 {
     return wf_hlo_compare(t, "NE", x, x);
@@ -88,6 +91,7 @@ void wf_hlo_emit_cast(const wf_hlo_call *c)
 
 /* ---- Elementwise ---- */
 
+/* c->name is the instruction. */
 void wf_hlo_emit_unary(const wf_hlo_call *c)
 {
     wf_hlo y = wf_hlo_unary(c->t, c->name, wf_hlo_widen(c->t, c->in[0]));
@@ -210,6 +214,7 @@ void wf_hlo_emit_uniform(const wf_hlo_call *c)
     }
     wf_hlo block = wf_hlo_iota(t, WF_HLO_U64, &vector, 0);
     wf_hlo counter[4] = {low_half(t, block), high_half(t, block), key[2],
+                         /* The same counter layout as the kernels: block, step, stream. */
                          wf_hlo_constant(t, WF_HLO_U32, &vector, (uint32_t)attr->stream)};
     philox(t, counter, key);
     for (int i = 0; i < 4; i++)
@@ -248,6 +253,7 @@ static wf_hlo dot_general(wf_hlo_text *t, wf_hlo a, wf_hlo b, int64_t batch, int
     }
     wf_hlo_print(t, "lhs_contracting_dimensions = [%lld], rhs_contracting_dimensions = [%lld]>, ",
                  (long long)ka, (long long)kb);
+    /* Without it, plugins may round f32 operands to bf16 or tf32. */
     wf_hlo_print(t, "precision_config = [#stablehlo<precision HIGHEST>, "
                     "#stablehlo<precision HIGHEST>]");
     wf_hlo_end(t, in, 2, &out);
@@ -289,6 +295,7 @@ void wf_hlo_emit_sum(const wf_hlo_call *c)
     c->out[0] = wf_hlo_reshape(c->t, sum, &c->node->out[0].shape);
 }
 
+/* NaN if any element is NaN: stablehlo.maximum propagates it. */
 static wf_hlo largest(wf_hlo_text *t, wf_hlo x, uint32_t axes)
 {
     wf_hlo least = wf_hlo_least(t, x.type, &WF_HLO_SCALAR);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* stablehlo_move.c - emitters of ops that move elements: shapes, rows by index, states. */
+/*
+ * stablehlo_move.c - emitters of ops that move elements: shapes, rows by index, states.
+ *
+ * An emitter writes the instructions of one node and sets c->out[]. Values of a program are
+ * immutable: a new version of a state is a new value, which the program returns (stablehlo.c).
+ */
 #include "graph/lower/stablehlo_priv.h"
 
 /* ---- Shapes ---- */
@@ -17,7 +22,7 @@ void wf_hlo_emit_reshape(const wf_hlo_call *c)
 void wf_hlo_emit_permute(const wf_hlo_call *c)
 {
     const wf_attr_permute *attr = c->attr;
-    if (attr->order.n == 0) {
+    if (attr->order.n == 0) { /* a scalar: StableHLO has no empty permutation */
         c->out[0] = c->in[0];
         return;
     }
@@ -90,6 +95,7 @@ void wf_hlo_emit_scatter_add_rows(const wf_hlo_call *c)
 
 /* ---- States ---- */
 
+/* The new version is the value itself; `apply` selects between it and the old one. */
 void wf_hlo_emit_assign(const wf_hlo_call *c)
 {
     wf_hlo state = c->in[0], x = wf_hlo_cast(c->t, c->in[1], state.type);
@@ -136,6 +142,7 @@ void wf_hlo_emit_kv_append(const wf_hlo_call *c)
         return;
     }
     wf_hlo s = find_sequences(t, c->in[2], n), length = wf_hlo_like(t, position, (double)page);
+    /* Invalid positions may divide and gather anything; `known` drops them below. */
     wf_hlo known = both(t, within(t, s, sequences), within(t, position, pages * page));
     wf_hlo entry =
         wf_hlo_binary(t, "stablehlo.add",
@@ -150,6 +157,7 @@ void wf_hlo_emit_kv_append(const wf_hlo_call *c)
     slot = wf_hlo_select(t, known, slot, wf_hlo_like(t, slot, (double)slots));
     wf_dims rows = WF_HLO_D(slots, pool.shape.d[2], pool.shape.d[3]);
     wf_hlo flat_pool = wf_hlo_reshape(t, pool, &rows);
+    /* Rows of distinct tokens differ, so the order of the scatter does not matter. */
     wf_hlo next = wf_hlo_scatter(t, flat_pool, slot, wf_hlo_cast(t, x, pool.type), false);
     c->out[0] = wf_hlo_reshape(t, next, &pool.shape);
 }

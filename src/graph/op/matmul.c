@@ -3,8 +3,7 @@
  * matmul.c - rules of matmul, linear, and the fused forms of linear and of its gradient.
  *
  * Weights may be quantized: the b of matmul and the w of linear. Quantized operands have no
- * gradient. The first operand decides the type of the result. Products of narrow types are summed
- * in f32 and rounded once.
+ * gradient. The first operand decides the type of the result. Kernels sum in f32 and round once.
  */
 #include "graph/op/rule.h"
 

@@ -50,6 +50,7 @@ typedef struct {
     uint8_t q[16]; /* low 4 bits: element i, high 4 bits: element i + 16; q4_1 is alike */
 } wf_block_q4_0;
 
+/* q as in q4_0. */
 typedef struct {
     uint16_t d, m;
     uint8_t q[16];
@@ -92,13 +93,14 @@ WF_CODEC void wf_decode_q8_0(const void *block, int part, float *to)
     const uint64_t q = wf_codec_bytes8(b->q + 8 * part);
     WF_CODEC_UNROLL
     for (int i = 0; i < 8; i++)
-        to[i] = (float)(int8_t)(q >> 8 * i) * d;
+        to[i] = (float)(int8_t)(q >> 8 * i) * d; /* the cast to int8_t restores the sign */
 }
 
 WF_CODEC void wf_decode_q4_0(const void *block, int part, float *to)
 {
     const wf_block_q4_0 *b = (const wf_block_q4_0 *)block;
     const float d = WF_CODEC_F16(b->d);
+    /* Elements 16 to 31 (parts 2 and 3) are the high halves of the same bytes. */
     const uint64_t q = wf_codec_bytes8(b->q + 8 * (part & 1)) >> 4 * (part >> 1);
     WF_CODEC_UNROLL
     for (int i = 0; i < 8; i++)
@@ -123,6 +125,7 @@ WF_CODEC void wf_decode_q4_k(const void *block, int part, float *to)
     wf_q4_k_scales(b->scales, group, &s, &m);
     const float d = WF_CODEC_F16(b->d) * (float)s, least = WF_CODEC_F16(b->dmin) * (float)m;
     const uint64_t q =
+        /* Odd groups are the high halves. */
         wf_codec_bytes8(b->q + 32 * (group >> 1) + 8 * (part & 3)) >> 4 * (group & 1);
     WF_CODEC_UNROLL
     for (int i = 0; i < 8; i++)

@@ -13,6 +13,7 @@
 
 enum { PART = 32 }; /* elements that types without a row in `fast` decode at a time */
 
+/* The structs are read straight from files and mapped memory. */
 #define SIZE(A, NAME, name, word, block, bytes, ...)                          \
     _Static_assert(sizeof(wf_block_##word) == (bytes) && (block) % PART == 0, \
                    #name ": the struct must have the size of a block in files");
@@ -83,8 +84,9 @@ static void decode_q6_k(const void *block, int part, float *restrict to)
     }
 }
 
+/* A fast decoder for one type. */
 typedef struct {
-    int part;
+    int part; /* elements per call; 0: the type has no fast decoder */
     void (*decode)(const void *block, int part, float *to);
 } row;
 
@@ -107,7 +109,7 @@ int wf_block_part(wf_type type)
     return fast[type].part ? fast[type].part : PART;
 }
 
-/* Elements [begin, begin + n), multiples of 8. */
+/* Decodes elements [begin, begin + n), multiples of 8. The path of types without a fast decoder. */
 static void decode_by_eights(wf_type type, const char *from, int64_t begin, int64_t n, float *to)
 {
     const wf_type_info *info = wf_type_get(type);
@@ -115,6 +117,7 @@ static void decode_by_eights(wf_type type, const char *from, int64_t begin, int6
         decode8[type](from + i / info->block * info->block_bytes, (int)(i % info->block / 8), to);
 }
 
+/* begin and n are multiples of wf_block_part(type), so no call starts or ends inside a part. */
 void wf_block_decode(wf_type type, const void *from, int64_t begin, int64_t n, float *to)
 {
     const row *r = &fast[type];
@@ -126,7 +129,7 @@ void wf_block_decode(wf_type type, const void *from, int64_t begin, int64_t n, f
         return;
     }
     const char *block = (const char *)from + begin / info->block * info->block_bytes;
-    int at = (int)(begin % info->block / part);
+    int at = (int)(begin % info->block / part); /* part within the block */
     for (; n > 0; n -= part, to += part) {
         r->decode(block, at, to);
         if (++at == parts) {

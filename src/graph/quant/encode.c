@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* encode.c - encodes rows of f32 into blocks, and blocks with one scale: q8_0, q4_0, q4_1. */
+/*
+ * encode.c - encodes rows of f32 into blocks, and blocks with one scale: q8_0, q4_0, q4_1.
+ *
+ * An encoder gets one block of finite elements x and optional weights w (the importance of each
+ * column, at most 1, NULL: all equal). It chooses the stored values with the least weighted squared
+ * error that its search finds. Encoding is a pure function of block and weights, so files are
+ * reproducible. Layouts are in codec.h.
+ */
 #include "graph/quant/encode.h"
 
 #include <math.h>
@@ -21,7 +28,8 @@ static void wf_encode_q8_0(const float *x, const float *w, void *block)
     (void)w;
     for (int i = 0; i < 32; i++)
         most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
-    b->d = wf_fit_store(most / 127);
+    b->d = wf_fit_store(most / 127); /* -128 stays unused: the range is symmetric */
+    /* Round by the scale as it was stored, not by the exact one. */
     float d = wf_f16_to_f32(b->d), inverse = d > 0 ? 1 / d : 0;
     for (int i = 0; i < 32; i++)
         b->q[i] = (int8_t)wf_fit_nearest(x[i] * inverse, -127, 127);
@@ -30,11 +38,11 @@ static void wf_encode_q8_0(const float *x, const float *w, void *block)
 /* Stores elements i and i + 16 in byte i. */
 static void store_halves(const float *x, float scale, float offset, float lo, float hi, uint8_t *q)
 {
-    const float inverse = scale != 0 ? 1 / scale : 0;
+    const float inverse = scale != 0 ? 1 / scale : 0; /* scale 0: all elements are 0 */
     for (int i = 0; i < 16; i++) {
         int low = (int)(wf_fit_nearest((x[i] - offset) * inverse, lo, hi) - lo);
         int high = (int)(wf_fit_nearest((x[i + 16] - offset) * inverse, lo, hi) - lo);
-        q[i] = (uint8_t)(low | high << 4);
+        q[i] = (uint8_t)(low | high << 4); /* element i in the low half, as the decoder expects */
     }
 }
 
@@ -52,13 +60,14 @@ static void wf_encode_q4_1(const float *x, const float *w, void *block)
     w = w ? w : ones;
     wf_fit fit = wf_fit_affine(x, w, 32, 15, false);
     const float most = WF_FIT_MOST;
+    /* Clamp before converting: f16 has no larger finite value. */
     fit.offset = fit.offset < -most ? -most : fit.offset > most ? most : fit.offset;
     const uint16_t near = wf_f32_to_f16(fit.offset);
     float best = INFINITY;
     b->d = wf_fit_store(fit.scale);
     b->m = near;
     for (int side = -1; side <= 1; side++) {
-        uint16_t m = (uint16_t)(near + side);
+        uint16_t m = (uint16_t)(near + side); /* neighbouring f16 codes are neighbouring values */
         if ((m ^ near) & 0x8000 || (m & 0x7FFF) >= 0x7C00)
             continue; /* the sign changed, or it is not finite */
         float offset = wf_f16_to_f32(m), rest[32];
@@ -77,9 +86,11 @@ static void wf_encode_q4_1(const float *x, const float *w, void *block)
 
 /* ---- Rows ---- */
 
+/* One encoder per row of weft_quant.def; a row without one does not compile. */
 #define ENCODER(A, NAME, name, word, ...) [WF_##NAME] = wf_encode_##word,
 static wf_encode_fn *const encoders[WF_TYPE_COUNT] = {WF_QUANT_TABLE(ENCODER, 0)};
 
+/* NaN has no code, and infinities would make the scale infinite. */
 static float made_finite(float x)
 {
     if (isnan(x))
@@ -99,6 +110,8 @@ static bool weigh(const float *importance, float *w, int n)
     return most > 0;
 }
 
+/* `importance` is [columns], shared by all rows; NULL: all equal. Blocks of a row follow each other
+ * in `to`. */
 void wf_quantize(wf_type type, const float *from, const float *importance, void *to, int64_t rows,
                  int64_t columns)
 {
@@ -108,11 +121,12 @@ void wf_quantize(wf_type type, const float *from, const float *importance, void 
         return;
     }
     wf_assert(columns % info->block == 0);
-    float x[256], w[256];
+    float x[256], w[256]; /* the largest block */
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c += info->block) {
             for (int i = 0; i < info->block; i++)
                 x[i] = made_finite(*from++);
+            /* Weights of 0 throughout: encode as if there were none. */
             bool weighed = importance && weigh(importance + c, w, info->block);
             encoders[type](x, weighed ? w : NULL, to);
             to = (char *)to + info->block_bytes;

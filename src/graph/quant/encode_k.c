@@ -18,6 +18,7 @@
 #include "graph/quant/encode.h"
 #include "graph/quant/fit.h"
 
+/* TURNS bounds the refinement; it stops earlier when the error no longer falls. */
 enum { BLOCK = 256, TURNS = 3 };
 
 static int clamp(float x, int lo, int hi)
@@ -25,6 +26,7 @@ static int clamp(float x, int lo, int hi)
     return (int)wf_fit_nearest(x, (float)lo, (float)hi);
 }
 
+/* The one with the larger absolute value, sign included. */
 static float magnitude(float a, float b)
 {
     return fabsf(a) > fabsf(b) ? a : b;
@@ -61,6 +63,7 @@ static float choose_4(const float *x, const float *w, int most, float d, float d
                       float m, int *best_s, int *best_m)
 {
     float best = INFINITY;
+    /* The search looks one step to each side of the rounded fractions. */
     int near_s = clamp(s, 0, MOST_SCALE), near_m = clamp(m, 0, MOST_SCALE);
     for (int i = near_s - 1; i <= near_s + 1; i++)
         for (int k = near_m - 1; k <= near_m + 1; k++) {
@@ -92,10 +95,12 @@ static void settle_4(const float *x, const float *w, int most, const float *scal
 static void refit_4(const float *x, const float *w, int most, const wf_k_block *b, wf_k_block *next)
 {
     double ss = 0, sm = 0, mm = 0, xs = 0, xm = 0;
+    /* Rounds all elements with the current scales: the integers of the least-squares problem. */
     float d = wf_f16_to_f32(b->d), dmin = wf_f16_to_f32(b->dmin);
     for (int i = 0; i < BLOCK; i++) {
         int s = b->s[i / GROUP_4];
         float m = (float)b->m[i / GROUP_4], scale = d * (float)s;
+        /* The decoder subtracts dmin m, so add it before rounding. */
         float q = scale > 0 ? wf_fit_nearest((x[i] + dmin * m) / scale, 0, (float)most) : 0;
         double a = (double)s * q, c = -m;
         ss += w[i] * a * a;
@@ -104,6 +109,8 @@ static void refit_4(const float *x, const float *w, int most, const wf_k_block *
         xs += w[i] * a * x[i];
         xm += w[i] * c * x[i];
     }
+    /* Solves the 2 x 2 normal equations. A determinant near 0 means that d and dmin cannot be told
+     * apart: then only d is fitted. */
     double det = ss * mm - sm * sm;
     *next = *b;
     if (det > 1e-9 * ss * mm && ss > 0 && mm > 0) {
@@ -114,6 +121,7 @@ static void refit_4(const float *x, const float *w, int most, const wf_k_block *
     }
 }
 
+/* The inverse of wf_q4_k_scales (codec.h): 8 pairs of 6 bits in 12 bytes. */
 static void store_scales(const wf_k_block *b, uint8_t scales[12])
 {
     memset(scales, 0, 12);
@@ -142,6 +150,7 @@ static void round_4(const float *x, int most, const wf_k_block *b, uint8_t *q)
 
 void wf_encode_k_affine(const float *x, const float *importance, int most, wf_k_block *out)
 {
+    /* Weights of all elements; per group the best scale and offset on their own. */
     float w[BLOCK], scale[GROUPS_4], offset[GROUPS_4], largest = 0, lowest = 0;
     wf_k_block best = {0};
     weigh_4(x, importance, w);
@@ -152,10 +161,11 @@ void wf_encode_k_affine(const float *x, const float *importance, int most, wf_k_
         largest = magnitude(largest, fit.scale);
         lowest = magnitude(lowest, fit.offset);
     }
+    /* The group with the largest scale gets the largest integer. */
     best.d = wf_fit_store(largest / MOST_SCALE);
     best.dmin = wf_fit_store(-lowest / MOST_SCALE);
     settle_4(x, w, most, scale, offset, &best);
-    wf_k_block wider = {.d = away(best.d), .dmin = away(best.dmin)};
+    wf_k_block wider = {.d = away(best.d), .dmin = away(best.dmin)}; /* see away */
     settle_4(x, w, most, scale, offset, &wider);
     if (wider.error < best.error)
         best = wider;
@@ -163,7 +173,7 @@ void wf_encode_k_affine(const float *x, const float *importance, int most, wf_k_
         wf_k_block next;
         refit_4(x, w, most, &best, &next);
         settle_4(x, w, most, scale, offset, &next);
-        if (!(next.error < best.error))
+        if (!(next.error < best.error)) /* also ends at NaN */
             break;
         best = next;
     }
@@ -182,6 +192,7 @@ void wf_encode_q4_k(const float *x, const float *importance, void *block)
     to->dmin = b.dmin;
     memcpy(to->scales, b.scales, sizeof to->scales);
     for (int i = 0; i < BLOCK; i++)
+        /* Two groups of 32 share 32 bytes: the first in the low halves. */
         to->q[i / 64 * 32 + i % 32] |= (uint8_t)(b.q[i] << 4 * (i / 32 & 1));
 }
 
@@ -189,10 +200,11 @@ void wf_encode_q4_k(const float *x, const float *importance, void *block)
 
 enum { GROUP_6 = 16, GROUPS_6 = BLOCK / GROUP_6, LOW_6 = -32, HIGH_6 = 31 };
 
+/* A candidate for the block. */
 typedef struct {
-    uint16_t d;
-    int s[GROUPS_6];
-    float error;
+    uint16_t d;      /* f16 */
+    int s[GROUPS_6]; /* integer scale of each group, -128 .. 127 */
+    float error;     /* weighted squared error over the block */
 } guess_6;
 
 /* Weighs by squares. A share of the group's mean square keeps small elements from weighing
@@ -208,6 +220,7 @@ static void weigh_6(const float *x, const float *importance, float *w)
     }
 }
 
+/* Chooses each group's integer scale for the current d, among the three nearest. */
 static void settle_6(const float *x, const float *w, const float *scale, guess_6 *b)
 {
     float d = wf_f16_to_f32(b->d);
@@ -229,6 +242,7 @@ static void settle_6(const float *x, const float *w, const float *scale, guess_6
     }
 }
 
+/* Fits d by least squares with all integers fixed. */
 static void refit_6(const float *x, const float *w, const guess_6 *b, guess_6 *next)
 {
     double ss = 0, xs = 0;
@@ -245,6 +259,7 @@ static void refit_6(const float *x, const float *w, const guess_6 *b, guess_6 *n
         next->d = wf_fit_store((float)(xs / ss));
 }
 
+/* Splits each 6-bit integer q (0 .. 63) into 4 low and 2 high bits, in the layout of codec.h. */
 static void store_6(const float *x, const guess_6 *b, wf_block_q6_k *to)
 {
     float d = wf_f16_to_f32(b->d);

@@ -7,7 +7,8 @@
  * that just covers the elements: it rounds, solves, and then alternates both steps on the best
  * guess until the error no longer falls.
  *
- * Sums run in LANES lanes, element i in lane i % LANES, so that compilers vectorize them.
+ * Sums run in LANES lanes, element i in lane i % LANES, so that compilers vectorize them. The order
+ * of additions is fixed, so results do not depend on the instruction set. n is a multiple of LANES.
  */
 #include "graph/quant/fit.h"
 
@@ -71,6 +72,7 @@ static scale_guess solve_scale(const float *x, const float *w, int n, float inve
             qq[l] += wq * q;
         }
     double a = total(xq), b = total(qq);
+    /* Sum w (x - s q)^2 is least at s = a / b, and falls by a^2 / b there. */
     return b > 0 ? (scale_guess){a * a / b, (float)(a / b)} : (scale_guess){0, 0};
 }
 
@@ -90,7 +92,11 @@ float wf_fit_scale(const float *x, const float *w, int n, int lo, int hi)
     if (fabsf(most) < NOTHING)
         return 0;
     const float low = (float)lo, high = (float)hi;
+    /* lo is negative and the largest in size: the extreme element gets it. */
     scale_guess best = {0, most / low};
+    /* `reach` is the integer that the extreme element is mapped to: around the low or the high end,
+     * within and beyond the range. Beyond it, that element is clipped and all others get finer
+     * steps. */
     for (int end = 0; end < 2; end++)
         for (int step = -12; step <= 9; step++) {
             float reach = end ? high + 0.1f * (float)step : low - 0.1f * (float)step;
@@ -111,12 +117,12 @@ float wf_fit_scale(const float *x, const float *w, int n, int lo, int hi)
 
 /* Elements of a group relative to `base`, so that a large common offset costs no precision. */
 typedef struct {
-    float x[32];
-    const float *w;
+    float x[32];    /* relative to base */
+    const float *w; /* borrowed, [n] */
     int n;
-    float base, high;
-    bool below;
-    double sw, swx, swxx;
+    float base, high;     /* smallest element, or 0; largest integer */
+    bool below;           /* the offset must not be positive */
+    double sw, swx, swxx; /* sums of w, w x and w x^2 */
 } group;
 
 typedef struct {
@@ -124,6 +130,8 @@ typedef struct {
     float scale, offset; /* relative to base */
 } affine_guess;
 
+/* Rounds with this guess, then solves for scale and offset. An error of infinity rejects the
+ * guess. */
 static affine_guess solve_affine(const group *g, float inverse, float offset)
 {
     float q1[LANES] = {0}, q2[LANES] = {0}, xq[LANES] = {0};
@@ -137,17 +145,19 @@ static affine_guess solve_affine(const group *g, float inverse, float offset)
         }
     double sq = total(q1), sqq = total(q2), sxq = total(xq), det = g->sw * sqq - sq * sq;
     double scale = 0, m = g->sw > 0 ? g->swx / g->sw : 0;
+    /* Otherwise all integers are equal: only the offset matters, and the mean is the best one. */
     if (det > 1e-9 * g->sw * sqq) {
         scale = (g->sw * sxq - g->swx * sq) / det;
         m = (sqq * g->swx - sq * sxq) / det;
     }
+    /* The type stores -offset unsigned: pin the offset to 0 and solve for the scale alone. */
     if (g->below && m > -g->base) {
         m = -g->base;
         scale = sqq > 0 ? (sxq - m * sq) / sqq : 0;
     }
     double error = g->swxx - 2 * (scale * sxq + m * g->swx) + scale * scale * sqq +
                    2 * scale * m * sq + m * m * g->sw;
-    if (scale < 0)
+    if (scale < 0) /* scales are stored unsigned */
         error = INFINITY;
     return (affine_guess){error, (float)scale, (float)m};
 }
@@ -173,6 +183,7 @@ wf_fit wf_fit_affine(const float *x, const float *w, int n, int most, bool below
         return (wf_fit){0, g.base};
     affine_guess best = {INFINITY, range / g.high, 0};
     for (int step = -12; step <= 10; step++) {
+        /* Offset 0 relative to base: the smallest element maps to integer 0. */
         affine_guess a = solve_affine(&g, (g.high + 0.1f * (float)step) / range, 0);
         if (a.error < best.error)
             best = a;

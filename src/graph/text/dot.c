@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* dot.c - writes a graph in Graphviz's DOT language. */
+/*
+ * dot.c - writes a graph in Graphviz's DOT language.
+ *
+ * Nodes are boxes n0, n1, ... with op, name or attributes; edges carry type and shape. Outputs are
+ * plain text nodes o0, o1, ... For people: the text form, not DOT, is read back.
+ */
 #include "base/writer.h"
 #include "graph/graph.h"
 
@@ -18,6 +23,7 @@ static const look looks[] = {
     {0, -1, true, "#e9e2f5"},               /* violet */
 };
 
+/* White for ordinary forward nodes. */
 static const char *fill_of(const wf_node *n)
 {
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++)
@@ -43,7 +49,7 @@ static void write_label(wf_writer *w, const char *text)
 static void write_node(wf_writer *w, const wf_node *n)
 {
     const wf_op_def *def = wf_node_def(n);
-    char text[1024];
+    char text[1024]; /* wf_attr_print cuts longer texts */
     size_t len = 0;
     wf_writer_print(w, "  n%d [label=\"%s", n->id, def->name);
     if (n->name) {

@@ -15,8 +15,8 @@
 #include "base/mem.h"
 #include "graph/text/text_priv.h"
 
-#define WORD_BYTES 64
-#define SHOWN 60 /* bytes of the text that a message quotes at most */
+#define WORD_BYTES 64 /* longer than any name of an op or a mark */
+#define SHOWN 60      /* bytes of the text that a message quotes at most */
 
 /* A name that must be unique within its kind. */
 typedef struct {
@@ -243,9 +243,10 @@ static wf_status make_room(reader *r, void **array, int count, int *cap, size_t 
     return WF_OK;
 }
 
+/* Duplicates are found at the end: a search per name would take quadratic time. */
 static wf_status note_name(reader *r, const char *name, int kind)
 {
-    void *names = r->names;
+    void *names = r->names; /* wf_mem_grow takes a void pointer */
     wf_status status = make_room(r, &names, r->name_count, &r->name_cap, sizeof *r->names);
     r->names = names;
     if (status == WF_OK)
@@ -271,7 +272,7 @@ static wf_status check_names(reader *r)
         const used_name *a = &r->names[i - 1], *b = &r->names[i];
         if (a->kind != b->kind || strcmp(a->name, b->name) != 0)
             continue;
-        r->line = b->line;
+        r->line = b->line; /* report the second one */
         return fail(r, "this %s has the same name as the one in line %lld",
                     a->kind == WF_OP_COUNT ? "output" : wf_op_get((wf_op)a->kind)->name,
                     (long long)a->line);
@@ -321,6 +322,7 @@ static wf_status take_operands(reader *r)
 static wf_status take_attrs(reader *r, char text[WF_TEXT_ATTRS])
 {
     skip_space(r);
+    /* "->" ends the attributes; a lone '-' is a minus sign. */
     const char *stop = r->at;
     while (stop < r->end && !(stop[0] == '-' && r->end - stop > 1 && stop[1] == '>'))
         stop++;
@@ -335,13 +337,15 @@ static wf_status take_attrs(reader *r, char text[WF_TEXT_ATTRS])
 
 /* ---- Results ---- */
 
-/* Reads type, shape and marks of v. Type and shape must match what the shape rule derived. */
+/* Reads type, shape and marks of v. Type and shape must match what the shape rule derived: both are
+ * compared as text, so one spelling is valid. */
 static wf_status take_result(reader *r, wf_value *v)
 {
     char text[256];
     size_t len = 0, n = 0;
     wf_value_print(v, text, sizeof text, &len);
     skip_space(r);
+    /* A comma inside brackets belongs to the shape. */
     while (r->at + n < r->end && r->at[n] != ' ' && !(r->at[n] == ',' && n && r->at[n - 1] == ']'))
         n++;
     if (n != len || memcmp(r->at, text, n) != 0)
@@ -383,9 +387,10 @@ static wf_status take_results(reader *r, wf_node *n)
 static wf_status add_source(reader *r, wf_op op, const char *attrs, wf_value **out)
 {
     wf_attr_source a = {0};
-    wf_assert(wf_op_get(op)->attr_bytes == sizeof a);
+    wf_assert(wf_op_get(op)->attr_bytes == sizeof a); /* all sources share wf_attr_source */
     if (wf_attr_parse(r->ctx, wf_op_get(op), attrs, &a) != WF_OK)
         return fail_as_built(r);
+    /* r->name is copied into the graph's arena. Names are checked for duplicates at the end. */
     *out = wf_node_add(r->g, op, &a, r->name, NULL, 0);
     if (!*out)
         return fail_as_built(r);
@@ -404,6 +409,7 @@ static wf_status take_id(reader *r, int *out)
     if (g->node_count == WF_TEXT_NODES)
         return fail(r, "the graph has more than %d nodes", WF_TEXT_NODES);
     *out = (int)id;
+    /* The id is stored after the node was added: read_node relies on this room. */
     void *ids = r->ids;
     wf_status status = make_room(r, &ids, g->node_count, &r->id_cap, sizeof *r->ids);
     r->ids = ids;
@@ -424,6 +430,7 @@ static wf_status take_call(reader *r, const char *name, wf_value **out)
     }
     WF_TRY(take_operands(r));
     WF_TRY(take_attrs(r, attrs));
+    /* wf_op_add reports an unknown op with the nearest name. */
     *out = wf_op_add(r->g, name, attrs, r->in, r->nin);
     return *out ? WF_OK : fail_as_built(r);
 }
@@ -437,11 +444,11 @@ static wf_status read_node(reader *r)
     WF_TRY(take_id(r, &id));
     WF_TRY(expect(r, "="));
     WF_TRY(take_word(r, "the name of an op", word));
-    r->g->backward = strcmp(word, "backward") == 0;
+    r->g->backward = strcmp(word, "backward") == 0; /* new nodes take the flag from the graph */
     if (r->g->backward)
         WF_TRY(take_word(r, "the name of an op", word));
     WF_TRY(take_call(r, word, &v));
-    r->ids[r->g->node_count - 1] = id;
+    r->ids[r->g->node_count - 1] = id; /* the shape rule accepted it, so it is the last node */
     return take_results(r, v->node);
 }
 
@@ -525,14 +532,16 @@ static wf_status read_graph(reader *r)
     }
     if (!r->ended)
         return fail(r, "the text ends without 'end'");
-    r->g->backward = false;
+    r->g->backward = false; /* builders that continue the graph add forward nodes */
     WF_TRY(check_names(r));
     return wf_graph_verify(r->g);
 }
 
+/* `text` need not be NUL-terminated. *out is NULL after a failure. */
 wf_status wf_graph_parse(wf_ctx *ctx, const char *text, size_t bytes, wf_graph **out)
 {
     *out = NULL;
+    /* On the heap: the operands alone take WF_MANY pointers. */
     reader *r = wf_mem_new(ctx, sizeof *r);
     if (!r)
         return WF_ERR_MEMORY;

@@ -1,14 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* write.c - writes a graph as text, in the form that text_priv.h describes. */
+/*
+ * write.c - writes a graph as text, in the form that text_priv.h describes.
+ *
+ * The text of a graph is unique: equal graphs give equal texts, and reading it back gives an equal
+ * graph. Only printable ASCII is written, whatever names contain. The writer never writes text that
+ * the reader would reject.
+ */
 #include "base/mem.h"
 #include "base/writer.h"
 #include "graph/text/text_priv.h"
 
+/* Names of the bits of wf_value.marks. A new mark needs a row here; write_result fails without
+ * one. */
 const wf_mark_name wf_mark_names[] = {
     {WF_MARK_BLOCK, "block"},   {WF_MARK_RECOMPUTE, "recompute"}, {WF_MARK_FOLDED, "folded"},
     {WF_MARK_PACKED, "packed"}, {WF_MARK_ROUNDED, "rounded"},     {0, NULL},
 };
 
+/* Escapes quotes, backslashes and all bytes outside of printable ASCII. */
 static void write_name(wf_writer *w, const char *name)
 {
     wf_writer_char(w, '"');
@@ -23,6 +32,7 @@ static void write_name(wf_writer *w, const char *name)
     wf_writer_char(w, '"');
 }
 
+/* %3, or %3.1 for a result other than the first. */
 static void write_ref(wf_writer *w, const wf_value *v)
 {
     wf_writer_print(w, "%%%d", v->node->id);
@@ -30,6 +40,7 @@ static void write_ref(wf_writer *w, const wf_value *v)
         wf_writer_print(w, ".%d", v->index);
 }
 
+/* Writes " -> f32[2,3] block" for result 0, ", f32[2]" for the others. */
 static wf_status write_result(wf_writer *w, const wf_value *v)
 {
     char text[256];
@@ -61,6 +72,7 @@ static wf_status write_node(wf_writer *w, const wf_node *n)
         char text[WF_TEXT_ATTRS];
         size_t len = 0;
         wf_attr_print(def, n->attr, text, sizeof text, &len);
+        /* Otherwise the text was cut, and reading it back would fail. */
         wf_assert(len < sizeof text - 1);
         wf_writer_print(w, " %s", text);
     }
@@ -100,6 +112,7 @@ static wf_status write_graph(wf_writer *w, const wf_graph *g)
     return WF_OK;
 }
 
+/* *out is NUL-terminated; `bytes` excludes the terminator. Free it with wf_text_free. */
 wf_status wf_graph_text(const wf_graph *g, char **out, size_t *bytes)
 {
     *out = NULL;
