@@ -54,8 +54,8 @@ static uint64_t linear_flops(const wf_node *n)
     return plus(times(times(2, k), out), n->nin > 2 ? out : 0);
 }
 
-/* Number of (query, key) pairs that the mask allows in one sequence of `length` tokens. */
-/* Only the past side of a window counts: attention windows look back. */
+/* Number of (query, key) pairs that the mask allows in one sequence of `length` tokens. A window
+ * limits the keys before the query only. */
 static uint64_t visible_pairs(const wf_attr_attention *a, uint64_t length)
 {
     uint64_t w = a->window > 0 && (uint64_t)a->window < length ? (uint64_t)a->window : length;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* check.c - the check device: its options, its guarded buffers, and preparing a plan for checks. */
+/*
+ * check.c - the check device: its options, its guarded buffers, and preparing a plan for checks.
+ *
+ * It shares kernels, copies, queues and events with the cpu device, and differs in three slots:
+ * buffers have guarded edges, prepare_plan derives extents and order, run_plan runs steps under
+ * checks. The seed determines every random order, so a failure repeats with check:SEED.
+ */
 #include "device/check/check.h"
 
 #include <stdio.h>
@@ -17,6 +23,7 @@ extern const wf_device_ops wf_check_device_ops;
 /* Returns a random seed of 31 bits: short enough to type. */
 static uint64_t fresh_seed(const void *somewhere)
 {
+    /* Mixes time and an address, which differs between processes. */
     uint64_t x = wf_clock_ns() ^ (uint64_t)(uintptr_t)somewhere << 32;
     return x * UINT64_C(0x9E3779B97F4A7C15) >> 33;
 }
@@ -84,6 +91,7 @@ static wf_status check_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
         return wf_fail(d->ctx, WF_ERR_MEMORY, "out of memory: %zu bytes could not be allocated",
                        bytes);
     WF_TRY(wf_cpu_buffer_new(d, bytes + 2 * WF_CHECK_EDGE, out));
+    /* The buffer pretends to be the part between the edges: base and bytes exclude them. */
     unsigned char *memory = (*out)->base;
     (*out)->base = memory + WF_CHECK_EDGE;
     (*out)->bytes = bytes;
@@ -129,6 +137,8 @@ static wf_status check_prepare(wf_plan_exec *e)
     wf_check *c = e->own = wf_arena_alloc(&e->arena, sizeof *c);
     if (!c)
         return WF_ERR_MEMORY;
+    /* The draft lives on the stack and its arrays in `scratch`; only the results go into the
+     * executable's arena. */
     wf_check_draft d = {.e = e, .plan = e->plan, .check = c};
     wf_arena_init(&d.scratch, e->head.session->ctx);
     wf_status status = wf_check_find_touches(&d);

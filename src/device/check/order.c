@@ -13,6 +13,7 @@
  */
 #include "device/check/check.h"
 
+/* Step or lifetime `from` comes before `to`. */
 typedef struct {
     int from, to;
 } edge;
@@ -59,6 +60,7 @@ static int life_ends(const orderer *o, int block)
 
 /* ---- Reads and overwrites ---- */
 
+/* Adds the constraint that `made_by` runs before `step`. A source has no step. */
 static wf_status order_read(orderer *o, int step, const wf_node *made_by)
 {
     const wf_node *n = node_of(o, step);
@@ -110,15 +112,19 @@ static wf_status order_overwrite(orderer *o, int step, int slot, int writer)
     return WF_OK;
 }
 
+/* Follows which value each extent holds, in plan order. A write of another value to it is an
+ * overwrite: it must come after the old value's writer and readers. */
 static wf_status order_values(orderer *o)
 {
     wf_check_draft *d = o->d;
     size_t extents = (size_t)d->check->extent_count + 1;
-    int *holds =
-        wf_arena_alloc(&d->scratch, extents * sizeof *holds); /* 1 + slot of its value; 0: unused */
+    /* [extent] 1 + slot of the value that it holds; 0: unused. [extent] the step that wrote it
+     * last. */
+    int *holds = wf_arena_alloc(&d->scratch, extents * sizeof *holds);
     int *writer = wf_arena_alloc(&d->scratch, extents * sizeof *writer);
     if (!holds || !writer)
         return WF_ERR_MEMORY;
+    /* States hold version 0 before the first step. */
     for (int x = 0; x < d->check->extent_count; x++)
         if (d->check->extents[x].kind == WF_PLACE_STATE) {
             holds[x] = 1 + d->slot[d->check->extents[x].node->id];
@@ -148,7 +154,7 @@ static wf_status order_values(orderer *o)
 static wf_status succeed(orderer *o, int before, int x)
 {
     const wf_check_extent *a = &o->d->check->extents[before], *b = &o->d->check->extents[x];
-    if (b->kind == WF_PLACE_PORT || a->last >= b->first)
+    if (b->kind == WF_PLACE_PORT || a->last >= b->first) /* ports are never shared */
         return wf_fail(o->d->plan->ctx, WF_ERR_INTERNAL,
                        "invalid plan: %s of node %d (%s) and %s of node %d (%s) share memory while "
                        "both are in use",
@@ -168,6 +174,8 @@ static wf_status claim(orderer *o, int x)
         i++;
     for (end = i; end < o->piece_count && o->pieces[end].low < b->high; end++)
         WF_TRY(succeed(o, o->pieces[end].extent, x));
+    /* Replaces the overlapped pieces by at most three: what is left of the first, x, what is left
+     * of the last. */
     piece now[3];
     int n = 0;
     if (end > i && o->pieces[i].low < b->low)
@@ -184,6 +192,7 @@ static wf_status claim(orderer *o, int x)
 static wf_status order_memory(orderer *o)
 {
     const wf_check *c = o->d->check;
+    /* Ports all live during the whole run: claim fails if two overlap. */
     for (int x = 0; x < c->extent_count; x++)
         if (c->extents[x].kind == WF_PLACE_PORT)
             WF_TRY(claim(o, x));
@@ -203,8 +212,7 @@ static wf_status order_memory(orderer *o)
 
 /* ---- The constraint graph ---- */
 
-/* Converts the list of edges to adjacency lists. */
-
+/* Converts the list of edges to adjacency lists, by counting. */
 static wf_status build_graph(orderer *o)
 {
     wf_check_graph *g = &o->d->check->graph;
@@ -224,8 +232,8 @@ static wf_status build_graph(orderer *o)
     }
     for (int i = 1; i <= g->nodes; i++)
         g->first[i + 1] += g->first[i];
-    for (int i = 0; i < o->edge_count;
-         i++) /* advances first[i + 1] from the begin to the end of list i */
+    /* Advances first[i + 1] from the begin to the end of list i. */
+    for (int i = 0; i < o->edge_count; i++)
         g->next[g->first[o->edges[i].from + 1]++] = o->edges[i].to;
     return WF_OK;
 }
@@ -265,6 +273,7 @@ static void release(wf_check_graph *g, int node)
             release(g, g->next[i]);
 }
 
+/* Kahn's algorithm with a random choice. Every legal order can be drawn. */
 void wf_check_draw(wf_check *c, uint64_t seed, uint64_t stream)
 {
     wf_check_graph *g = &c->graph;
@@ -276,6 +285,7 @@ void wf_check_draw(wf_check *c, uint64_t seed, uint64_t stream)
         if (g->waits[i] == 0)
             release(g, i);
     for (int drawn = 0; drawn < g->steps; drawn++) {
+        /* A cycle would be a bug of this file: plan order satisfies all constraints. */
         wf_assert(g->ready_count > 0);
         int at = (int)wf_rng_below(&rng, (uint64_t)g->ready_count), step = g->ready[at];
         g->ready[at] = g->ready[--g->ready_count];

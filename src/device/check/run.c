@@ -5,6 +5,9 @@
  * Unused memory of the region is poisoned. A block gets its guards before the first step that
  * touches it and is poisoned after the last. Reading unwritten or expired memory thus yields NaN in
  * the results. A write outside a step's results and workspace fails the run. Runs allocate nothing.
+ *
+ * Per step, in order: guard extents that come into use, hash operands, launch, check guards and
+ * hashes, compare small memory with its shadow copy, poison extents that go out of use.
  */
 #include "device/check/check.h"
 
@@ -49,9 +52,11 @@ static void poison(const watch *w, const wf_check_extent *x, size_t from, size_t
 
 static bool is_poisoned(const unsigned char *from, size_t bytes)
 {
+    /* All bytes equal their successor, so all equal the first. */
     return bytes == 0 || (from[0] == WF_CHECK_POISON && memcmp(from, from + 1, bytes - 1) == 0);
 }
 
+/* Guards cover [low, begin) and the padding up to `high`. */
 static void set_guards(const watch *w, const wf_check_extent *x)
 {
     unsigned char *base = base_of(w, x);
@@ -117,6 +122,7 @@ static void name_extent(const watch *w, const wf_check_extent *x, char *buf, siz
 static wf_status fault(const watch *w, const char *did, const wf_check_extent *x)
 {
     const wf_check_device *device = (const wf_check_device *)w->e->head.session->device;
+    /* No step: found at the end of the run, too late to name one. */
     char who[128] = "some step", what[160] = "";
     size_t len = 0;
     if (w->step >= 0) {
@@ -155,6 +161,7 @@ static wf_status wrote_to(const watch *w, wf_place_kind kind, size_t at)
 {
     for (int i = 0; i < w->c->extent_count; i++) {
         const wf_check_extent *x = &w->c->extents[i];
+        /* In use; unused memory has no owner. */
         if (x->kind == kind && w->c->left[i] > 0 && at >= x->low && at < x->high)
             return fault(w,
                          at < x->begin               ? "wrote before"
@@ -172,7 +179,7 @@ static wf_status compare_copy(const watch *w, wf_place_kind kind, const unsigned
     if (!copy || bytes == 0 || memcmp(base, copy, bytes) == 0)
         return WF_OK;
     size_t at = 0;
-    while (base[at] == copy[at])
+    while (base[at] == copy[at]) /* ends: memcmp found a difference */
         at++;
     return wrote_to(w, kind, at);
 }
@@ -193,7 +200,7 @@ static wf_status check_step(const watch *w, const wf_check_touch *touch, int cou
         WF_TRY(check_guards(w, &c->extents[touch[i].extent]));
     for (int i = 0; i < count; i++) {
         const wf_check_extent *x = &c->extents[touch[i].extent];
-        if (touch[i].written)
+        if (touch[i].written) /* its results may have any contents */
             accept(w, x, x->begin, x->begin + x->bytes);
         else if (hash(base_of(w, x) + x->begin, x->bytes) != c->hash[i])
             return fault(w, "changed", x);
@@ -233,12 +240,13 @@ static void begin_run(const watch *w)
 static wf_status begin_touch(const watch *w, int extent)
 {
     const wf_check_extent *x = &w->c->extents[extent];
-    if (w->c->left[extent] >= 0)
+    if (w->c->left[extent] >= 0) /* already in use */
         return WF_OK;
     w->c->left[extent] = x->touches;
     if (x->kind != WF_PLACE_REGION)
         return WF_OK;
     if (!is_poisoned(base_of(w, x) + x->low, x->high - x->low)) {
+        /* The step that wrote there has finished: it is unknown. */
         const watch nobody = {w->e, w->c, -1};
         return fault(&nobody, "wrote to unused memory reserved for", x);
     }
@@ -286,6 +294,7 @@ static wf_status end_run(const watch *w)
 wf_status wf_check_run(wf_plan_exec *e)
 {
     watch w = {e, e->own, -1};
+    /* The run number is the stream, so each run of a seed draws another order. */
     wf_check_draw(w.c, ((const wf_check_device *)e->head.session->device)->seed, ++w.c->runs);
     begin_run(&w);
     for (int i = 0; i < w.c->graph.steps; i++) {

@@ -2,6 +2,10 @@
 /*
  * touch.c - derives the memory extents of a plan, and which of them every step reads and writes. It
  * uses only steps and places, not the lifetimes that the planner computed: those are under test.
+ *
+ * Blocks come first among the extents, so extent i is block i; ports and states follow. Touches are
+ * stored step by step (touch_first), reads of each value as linked lists (read_first, read_next).
+ * An invalid plan fails with WF_ERR_INTERNAL and names the node.
  */
 #include "base/check.h"
 #include "device/check/check.h"
@@ -11,6 +15,7 @@ static const wf_place *place_of(const wf_check_draft *d, const wf_value *v)
     return &d->plan->places[v->node->id][v->index];
 }
 
+/* A view that became a step was copied and has memory of its own. */
 static bool is_shared_view(const wf_check_draft *d, const wf_node *n)
 {
     return wf_node_is(n, WF_FLAG_VIEW) && d->step_of[n->id] < 0;
@@ -58,9 +63,10 @@ static wf_status add_extent(wf_check_draft *d, wf_check_extent x, size_t low)
     const wf_target *target = &d->e->head.session->device->target;
     const wf_memory *memory = &d->plan->memory;
     size_t all = x.kind == WF_PLACE_REGION ? memory->activations : memory->ports, bytes;
-    x.first = d->plan->step_count;
+    x.first = d->plan->step_count; /* no step touches it yet: an empty range */
     x.last = -1;
     if (x.kind != WF_PLACE_STATE) {
+        /* low > all is tested first, so all - low cannot wrap. */
         if (low % target->alignment != 0 || x.begin != low + target->guard ||
             !wf_add_size(x.bytes, 2 * target->guard, &bytes) ||
             !wf_align_size(bytes, target->alignment, &bytes) || low > all || bytes > all - low)
@@ -81,8 +87,8 @@ static wf_status add_block(wf_check_draft *d, int block, const wf_node *node)
                          .workspace = !info->value,
                          .begin = wf_plan_offset(d->plan, d->e->head.session->device, block),
                          .bytes = info->bytes};
-    if (b->bytes == 0) { /* merged into another block */
-        x.kind = WF_PLACE_NONE;
+    if (b->bytes == 0) {        /* merged into another block */
+        x.kind = WF_PLACE_NONE; /* keeps extent i equal to block i */
         d->check->extents[d->check->extent_count++] = x;
         return WF_OK;
     }
@@ -116,7 +122,7 @@ static wf_status add_value(wf_check_draft *d, const wf_value *v)
         size_t guard = d->e->head.session->device->target.guard;
         x.begin = place->offset;
         x.bytes = wf_value_bytes(v);
-        low = x.begin < guard ? x.begin : x.begin - guard;
+        low = x.begin < guard ? x.begin : x.begin - guard; /* too low: add_extent refuses it */
     } else {
         return WF_OK;
     }
@@ -127,6 +133,7 @@ static wf_status add_value(wf_check_draft *d, const wf_value *v)
 static wf_status find_extents(wf_check_draft *d)
 {
     const wf_graph *g = d->plan->graph;
+    /* Each block and each value adds at most one. */
     size_t most = (size_t)(d->plan->block_count + d->values) + 1;
     d->check->extents = wf_arena_alloc(&d->e->arena, most * sizeof *d->check->extents);
     if (!d->check->extents)
@@ -151,6 +158,7 @@ static bool is_in_place(const wf_check_draft *d, const wf_node *concat, int i)
     if (part->kind != WF_PLACE_REGION || whole->kind != WF_PLACE_REGION || !whole->dense ||
         whole->first != 0 || part->block != whole->block)
         return false;
+    /* Row-major strides of the result, from the last axis up. */
     for (int64_t k = y->shape.n - 1; k >= 0; stride *= y->shape.d[k--]) {
         if (x->shape.d[k] != 1 && part->stride[k] != stride)
             return false;
@@ -192,6 +200,7 @@ static bool is_inside(const wf_check_draft *d, const wf_value *v, const wf_value
     if (wf_dims_count(&v->shape) == 0)
         return true;
     for (int64_t i = 0; i < v->shape.n; i++)
+        /* The largest element offset; strides are not negative. */
         last += (v->shape.d[i] - 1) * place->stride[i];
     return place->first >= 0 && last >= 0 && last < wf_dims_count(&wf_check_whole(d, root)->shape);
 }
@@ -202,6 +211,7 @@ static void touch(wf_check_draft *d, int step, int extent, bool written)
 {
     wf_check *c = d->check;
     wf_check_extent *x = &c->extents[extent];
+    /* x->last == step: only then the extent may already be in this step's list. */
     for (int i = c->touch_first[step]; x->last == step && i < c->touch_first[step + 1]; i++)
         if (c->touches[i].extent == extent) {
             c->touches[i].written |= written;
@@ -218,6 +228,7 @@ static wf_status touch_value(wf_check_draft *d, int step, const wf_value *v, boo
 {
     const wf_value *root = wf_check_root(d, v);
     int extent = wf_check_extent_of(d, root);
+    /* Push the read onto the list of its root. */
     if (!written) {
         int slot = d->slot[root->node->id] + root->index;
         d->reader[d->reads] = step;
@@ -268,7 +279,7 @@ wf_status wf_check_find_touches(wf_check_draft *d)
     for (int s = 0; s < plan->step_count; s++) {
         d->step_of[plan->steps[s].node->id] = s;
         reads += (size_t)plan->steps[s].node->nin;
-        results += (size_t)plan->steps[s].node->nout + 1;
+        results += (size_t)plan->steps[s].node->nout + 1; /* + 1 for the workspace */
     }
     size_t values = (size_t)d->values + 1, steps = (size_t)plan->step_count + 1;
     d->extent_of = wf_arena_alloc(arena, values * sizeof *d->extent_of);
@@ -282,6 +293,7 @@ wf_status wf_check_find_touches(wf_check_draft *d)
     if (!d->extent_of || !d->whole || !d->read_first || !d->read_next || !d->reader ||
         !c->touches || !c->touch_first)
         return WF_ERR_MEMORY;
+    /* Every byte 255 is -1 in two's complement. */
     memset(d->extent_of, -1, values * sizeof *d->extent_of);
     memset(d->read_first, -1, values * sizeof *d->read_first);
     WF_TRY(find_extents(d));

@@ -6,6 +6,9 @@
  * Programs have no quantized types. A quantized array is decoded to f32 when it is written, and
  * cannot be read back. head.bytes is the size that the plugin stores; on the host the array has the
  * type b->type.
+ *
+ * A handle of NULL stands for zeros that were never uploaded; `lost` marks an array that the plugin
+ * deleted during a failed run.
  */
 #include <string.h>
 
@@ -18,6 +21,7 @@ static wf_pjrt_plugin *plugin_of(const wf_pjrt_buffer *b)
     return &((wf_pjrt_device *)b->head.device)->plugin;
 }
 
+/* Allocates nothing on the device: the array appears with the first write or touch. */
 wf_status wf_pjrt_buffer_new(wf_device *device, size_t bytes, wf_buffer **out)
 {
     *out = NULL;
@@ -43,6 +47,7 @@ void wf_pjrt_buffer_shape(wf_buffer *buffer, wf_type type, const wf_dims *shape)
     b->shape = *shape;
 }
 
+/* Owns `handle` from now on; NULL means zeros again. */
 void wf_pjrt_buffer_replace(wf_pjrt_buffer *b, void *handle)
 {
     wf_pjrt_destroy(plugin_of(b), PJRT_BUFFER_DESTROY, b->handle);
@@ -50,6 +55,7 @@ void wf_pjrt_buffer_replace(wf_pjrt_buffer *b, void *handle)
     b->lost = false;
 }
 
+/* A failed run may have deleted its donated arguments. Asks the plugin, where it can tell. */
 void wf_pjrt_buffer_check(wf_pjrt_buffer *b)
 {
     wf_pjrt_plugin *p = plugin_of(b);
@@ -102,6 +108,7 @@ static wf_status upload(wf_pjrt_buffer *b, const void *from, const int64_t *stri
                                 .device = p->device};
     WF_TRY(wf_pjrt_call(p, PJRT_CLIENT_FROM_HOST, &args, buffer, "copy an array to the device"));
     wf_pjrt_buffer_replace(b, args.buffer);
+    /* The host memory may be reused afterwards. */
     return wf_pjrt_await(p, args.done, "copy an array to the device");
 }
 
@@ -109,7 +116,7 @@ static wf_status upload(wf_pjrt_buffer *b, const void *from, const int64_t *stri
 static wf_status upload_decoded(wf_pjrt_buffer *b, const void *from)
 {
     wf_ctx *ctx = b->head.device->ctx;
-    float *x = wf_mem_new(ctx, b->head.bytes);
+    float *x = wf_mem_new(ctx, b->head.bytes); /* head.bytes is the decoded size */
     if (!x)
         return WF_ERR_MEMORY;
     wf_convert_to_f32(b->type, from, x, wf_dims_count(&b->shape));
@@ -129,10 +136,11 @@ wf_status wf_pjrt_buffer_write(wf_pjrt_buffer *b, const void *from)
  * array of zeros. */
 wf_status wf_pjrt_buffer_touch(wf_pjrt_buffer *b)
 {
-    static const int64_t no_strides[WF_MAX_RANK];
+    static const int64_t no_strides[WF_MAX_RANK]; /* zero-initialised */
     static const uint32_t zero;
     wf_ctx *ctx = b->head.device->ctx;
     WF_TRY(check_lost(b));
+    /* Element (i, j, ...) is at byte 0 for all indices: one zero stands for the whole array. */
     if (b->handle || b->head.bytes == 0 || upload(b, &zero, no_strides) == WF_OK)
         return WF_OK;
     void *zeros = wf_mem_new(ctx, b->head.bytes);
@@ -160,7 +168,7 @@ wf_status wf_pjrt_buffer_read(const wf_pjrt_buffer *b, void *to)
                        "pjrt decoded this %s array to f32 and cannot return its blocks",
                        wf_type_name(b->type));
     for (int64_t i = 0; i < b->shape.n; i++)
-        order[i] = b->shape.n - 1 - i;
+        order[i] = b->shape.n - 1 - i; /* minor to major: the last axis first */
     pjrt_layout layout = {.size = offsetof(pjrt_layout, type) + sizeof layout.type,
                           .tiled = {.size = sizeof layout.tiled,
                                     .minor_to_major = order,

@@ -34,6 +34,7 @@ static uint64_t hash_processor(wf_ctx *ctx, uint64_t h)
     static const char *const fields[] = {"\nflags", "\nFeatures"}; /* x86, arm */
     char *text;
     size_t bytes;
+    /* The limit is a safeguard: the file has some KB per processor. */
     if (wf_file_read(ctx, "/proc/cpuinfo", 1 << 24, &text, &bytes) != WF_OK)
         return h;
     for (int i = 0; i < 2; i++) {
@@ -48,6 +49,7 @@ static uint64_t hash_processor(wf_ctx *ctx, uint64_t h)
 static uint64_t key_of(wf_pjrt_plugin *p, const wf_pjrt_program *program)
 {
     pjrt_name_args version = {.client = p->client};
+    /* Size and time of the plugin's file stand for its build. */
     const uint64_t numbers[] = {program->hash, p->stamp.bytes, (uint64_t)p->stamp.seconds,
                                 (uint64_t)p->stamp.nanoseconds, (uint64_t)p->api->version.minor};
     size_t bytes;
@@ -67,6 +69,7 @@ static uint64_t key_of(wf_pjrt_plugin *p, const wf_pjrt_program *program)
 static char *path_of(wf_pjrt_plugin *p, const wf_pjrt_program *program, uint64_t *key)
 {
     const char *folder = wf_cache_named();
+    /* Without a stamp, a new build of the plugin could not be told apart. */
     if (!folder || p->stamp.bytes == 0 || !wf_pjrt_has(p, PJRT_LOAD) ||
         !wf_pjrt_has(p, PJRT_EXECUTABLE_SERIALIZE))
         return NULL;
@@ -91,6 +94,7 @@ static const char *find_fault(const wf_map *map, const wf_pjrt_program *program,
         return "it has another format";
     if (head->key != key || head->text_bytes != program->bytes)
         return "it belongs to another program";
+    /* The second test rejects the first if it wrapped. */
     if (head->data_bytes != map->size - sizeof *head - program->bytes ||
         map->size - sizeof *head < program->bytes)
         return "it is truncated";
@@ -158,6 +162,7 @@ static wf_status store_file(wf_pjrt_plugin *p, const wf_pjrt_program *program, c
         memcpy(head.magic, magic, sizeof magic);
         const wf_piece pieces[] = {
             {&head, sizeof head}, {program->text, program->bytes}, {args.data, args.bytes}};
+        /* Writes a temporary file and renames it: readers see the old or the new file. */
         status = wf_file_replace(p->ctx, path, pieces, 3);
         if (args.release)
             args.release(args.owner);

@@ -37,6 +37,7 @@ static bool read_list(client_options *o, const char *text, pjrt_named_value *v)
     v->value.list = o->numbers;
     for (const char *at = text; *at == '[' || *at == ',';) {
         char *end;
+        /* `numbers` has room for one per byte of the spec. */
         *o->numbers++ = strtoll(at + 1, &end, 10);
         v->count++;
         if (end == at + 1)
@@ -54,6 +55,7 @@ static bool read_number(const char *text, pjrt_named_value *v)
     const char *at = text;
     char *end;
     double real;
+    /* strtoll saturates out of range; such a number is still an integer for the plugin. */
     int64_t integer = strtoll(text, &end, 10);
     v->count = 1;
     if (*text && *end == 0) {
@@ -68,6 +70,7 @@ static bool read_number(const char *text, pjrt_named_value *v)
     return true;
 }
 
+/* Text that is neither a list, a truth value nor a number is passed on as text. */
 static bool read_value(client_options *o, const char *text, pjrt_named_value *v)
 {
     if (*text == '[')
@@ -105,7 +108,7 @@ static wf_status read_option(client_options *o, char *text)
 static wf_status read_options(client_options *o, const char *spec)
 {
     char *text = wf_arena_strdup(&o->arena, spec);
-    size_t most = 2;
+    size_t most = 2; /* one option per comma, and create_client's own */
     for (const char *at = spec; *at; at++)
         most += *at == ',';
     o->values = wf_arena_alloc(&o->arena, most * sizeof *o->values);
@@ -115,7 +118,7 @@ static wf_status read_options(client_options *o, const char *spec)
     o->path = text;
     char *at = text + strcspn(text, ",");
     for (bool more = *at; more;) {
-        *at++ = 0;
+        *at++ = 0; /* ends the previous part */
         char *end = at + part_length(at);
         more = *end == ',';
         *end = 0;
@@ -163,6 +166,7 @@ static wf_status create_client(wf_pjrt_plugin *p, const client_options *o)
                                              .value.truth = false,
                                              .count = 1};
     wf_status status = make_client(p, o, o->count + 1);
+    /* The two ways in which plugins refuse an unknown option. */
     if (status != WF_OK && (p->code == PJRT_INVALID_ARGUMENT || p->code == PJRT_UNIMPLEMENTED))
         status = make_client(p, o, o->count);
     return status;
@@ -210,7 +214,7 @@ static wf_status find_device(wf_pjrt_plugin *p)
     if (devices.count == 0)
         return wf_fail(p->ctx, WF_ERR_DEVICE, "the %s plugin found no device on this machine",
                        p->platform);
-    p->device = devices.devices[0];
+    p->device = devices.devices[0]; /* Weft uses one device per client */
     name_device(p);
     return WF_OK;
 }
@@ -227,12 +231,13 @@ wf_status wf_pjrt_open(wf_ctx *ctx, const char *spec, wf_pjrt_plugin *p)
         status = create_client(p, &o);
     if (status == WF_OK)
         status = find_device(p);
-    if (status != WF_OK)
+    if (status != WF_OK) /* also after a half-way failure: destroy ignores NULL */
         wf_pjrt_close(p);
     wf_arena_free(&o.arena);
     return status;
 }
 
+/* The library itself stays loaded: plugins do not support unloading. */
 void wf_pjrt_close(wf_pjrt_plugin *p)
 {
     wf_pjrt_destroy(p, PJRT_CLIENT_DESTROY, p->client);

@@ -15,13 +15,16 @@
 #include "device/pjrt/pjrt.h"
 #include "graph/lower/stablehlo.h"
 
+/* An executable: a program and the buffers of its arguments and results. */
 typedef struct {
     wf_exec head;
     wf_pjrt_program *program;
     wf_arena arena;      /* ports and the arrays below */
-    wf_pjrt_buffer *own; /* one per input and output */
+    wf_pjrt_buffer *own; /* one per input and output; `where` of a port is its index here */
     int own_count;
-    wf_pjrt_buffer **args, **results; /* in `own`, or buffers of states */
+    /* In `own`, or buffers of states; [arg_count], [result_count]. */
+    wf_pjrt_buffer **args, **results;
+    /* Scratch for one run: the handles in the order of the program. */
     void **arg_handles, **result_handles;
     int arg_count, result_count;
     wf_op_stats stats;
@@ -44,6 +47,7 @@ static wf_status bind_port(pjrt_exec *e, const char *name, const wf_value *v, wf
                      .where = (size_t)e->own_count,
                      .written = true}; /* bind_edge clears it for inputs that the program reads */
     wf_pjrt_buffer *b = &e->own[e->own_count++];
+    /* Embedded in `own`, so wf_buffer_free is never called for it; exec_free drops its array. */
     b->head = (wf_buffer){.device = e->head.session->device};
     b->head.bytes = wf_device_value_bytes(b->head.device, v->type, &v->shape);
     b->type = v->type;
@@ -102,6 +106,7 @@ static wf_status bind_edge(pjrt_exec *e, const wf_hlo_port *edge, wf_pjrt_buffer
     }
     for (int i = 0; i < e->head.input_count; i++)
         if (strcmp(e->head.inputs[i].name, edge->source->name) == 0) {
+            /* The program reads it: it must be written before the first run. */
             e->head.inputs[i].written = false;
             *out = &e->own[e->head.inputs[i].where];
             return WF_OK;
@@ -119,6 +124,7 @@ static wf_status bind_edges(pjrt_exec *e, const wf_hlo_program *p)
     e->result_handles = wf_arena_alloc(&e->arena, results * sizeof(void *));
     if (!e->args || !e->arg_handles || !e->results || !e->result_handles)
         return WF_ERR_MEMORY;
+    /* Counts up as it goes, so that a failure leaves a consistent executable. */
     for (; e->arg_count < p->arg_count; e->arg_count++)
         WF_TRY(bind_edge(e, &p->args[e->arg_count], &e->args[e->arg_count]));
     for (; e->result_count < p->result_count; e->result_count++)
@@ -128,6 +134,7 @@ static wf_status bind_edges(pjrt_exec *e, const wf_hlo_program *p)
 
 /* ---- Running ---- */
 
+/* Ports are in the device's account: give their bytes back. */
 static void exec_free(wf_exec *exec)
 {
     pjrt_exec *e = (pjrt_exec *)exec;
@@ -154,7 +161,7 @@ static wf_status execute(pjrt_exec *e, void **event)
 {
     wf_pjrt_plugin *p = &device_of(&e->head)->plugin;
     pjrt_execute_options options = {.size = p->execute_options};
-    void *const *args = e->arg_handles;
+    void *const *args = e->arg_handles; /* PJRT takes one list per device */
     void **results = e->result_handles;
     pjrt_execute_args call = {.executable = e->program->loaded,
                               .options = &options,
@@ -167,7 +174,7 @@ static wf_status execute(pjrt_exec *e, void **event)
 }
 
 /* Collects argument handles. Frees the previous outputs first: otherwise old and new ones would
- * exist at the same time. */
+ * exist at the same time. States and inputs without contents get zeros (wf_pjrt_buffer_touch). */
 static wf_status make_ready(pjrt_exec *e)
 {
     for (int i = 0; i < e->arg_count; i++) {
@@ -187,7 +194,7 @@ static wf_status exec_run(wf_exec *exec)
     uint64_t begin = wf_clock_ns();
     void *event = NULL;
     WF_TRY(make_ready(e));
-    wf_device_take(exec->session->device, e->program->temporary);
+    wf_device_take(exec->session->device, e->program->temporary); /* counts towards the peak only */
     wf_status status = execute(e, &event);
     wf_device_give_back(exec->session->device, e->program->temporary);
     if (status != WF_OK) { /* some plugins have deleted donated arguments by then */
@@ -195,6 +202,7 @@ static wf_status exec_run(wf_exec *exec)
             wf_pjrt_buffer_check(e->args[i]);
         return status;
     }
+    /* Updated states get their new arrays here; replace destroys the donated handles. */
     for (int i = 0; i < e->result_count; i++)
         wf_pjrt_buffer_replace(e->results[i], e->result_handles[i]);
     /* No need to wait for the previous event: a failure there also fails this run, or its results
@@ -245,7 +253,7 @@ static wf_status build(pjrt_exec *e, const wf_graph *graph)
         status = bind_edges(e, &lowered);
     if (status == WF_OK) {
         status = wf_pjrt_program_get(device_of(&e->head), lowered.text, lowered.bytes, &e->program);
-        lowered.text = NULL;
+        lowered.text = NULL; /* program_get owns the text now, also if it failed */
     }
     if (status == WF_OK)
         e->head.memory.activations = e->program->temporary;
@@ -260,6 +268,7 @@ wf_status wf_pjrt_compile(wf_session *session, wf_graph *graph, const wf_compile
     wf_graph *core;
     (void)options;
     *out = NULL;
+    /* Expands to ops with a StableHLO form, even without any kernel table. */
     WF_TRY(wf_device_expand(session->device, graph, NULL, &core));
     pjrt_exec *e = wf_mem_new(session->ctx, sizeof *e);
     wf_status status = e ? WF_OK : WF_ERR_MEMORY;
@@ -284,6 +293,7 @@ static void count_ports(const wf_device *device, const wf_graph *g, wf_memory *o
 {
     for (int i = 0; i < g->node_count; i++) {
         const wf_node *n = g->nodes[i];
+        /* Of output 0: inputs and states have one. */
         size_t bytes = wf_device_value_bytes(device, n->out[0].type, &n->out[0].shape);
         out->states += n->op == WF_OP_state ? bytes : 0;
         out->ports += n->op == WF_OP_input ? bytes : 0;

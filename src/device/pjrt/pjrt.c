@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* pjrt.c - the pjrt device: runs whole graphs through a PJRT plugin, which is loaded by its
- * path. */
+/*
+ * pjrt.c - the pjrt device: runs whole graphs through a PJRT plugin, which is loaded by its path.
+ *
+ * A program device: it has no kernel table, compiles graphs to StableHLO (graph/lower) and lets the
+ * plugin plan, fuse and run them. Buffers are immutable arrays of the plugin (buffer.c), so states
+ * change by replacing their array.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -70,11 +75,12 @@ static wf_status queue_new(wf_device *device, wf_queue **out)
     return WF_OK;
 }
 
+/* Waits for the last run. The plugin runs programs in order, so earlier ones are done, too. */
 static wf_status queue_wait(wf_queue *queue)
 {
     wf_pjrt_queue *q = (wf_pjrt_queue *)queue;
     void *last = q->last;
-    q->last = NULL;
+    q->last = NULL; /* await destroys the event */
     return wf_pjrt_await(&((wf_pjrt_device *)queue->device)->plugin, last, "run a program");
 }
 
@@ -134,7 +140,7 @@ static wf_status event_record(wf_queue *queue, wf_event *event)
 }
 
 static wf_status event_wait(wf_event *event)
-{
+{ /* recorded events are complete: see event_record */
     (void)event;
     return WF_OK;
 }

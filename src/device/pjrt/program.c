@@ -2,6 +2,9 @@
 /*
  * program.c - keeps compiled programs, identified by their text, while the device is open.
  * Compiling takes milliseconds to minutes, and successive sessions often compile the same graphs.
+ *
+ * The list is newest first. Programs are reference-counted by executables; a program without users
+ * stays until IDLE_PROGRAMS newer ones have none, either.
  */
 #include <string.h>
 
@@ -82,6 +85,7 @@ static const compile_options options_by_platform[] = {
 const char *wf_pjrt_compile_options(const wf_pjrt_plugin *p, size_t *bytes)
 {
     const compile_options *o = options_by_platform;
+    /* The last row matches every platform. */
     while (o->platform && strcmp(o->platform, p->platform) != 0)
         o++;
     *bytes = o->count;
@@ -90,6 +94,7 @@ const char *wf_pjrt_compile_options(const wf_pjrt_plugin *p, size_t *bytes)
 
 static wf_status compile_text(wf_pjrt_plugin *p, wf_pjrt_program *program)
 {
+    /* Up to the last field that this version sends. */
     pjrt_program code = {.size = offsetof(pjrt_program, spare),
                          .code = program->text,
                          .bytes = program->bytes,
@@ -102,6 +107,7 @@ static wf_status compile_text(wf_pjrt_plugin *p, wf_pjrt_program *program)
     return WF_OK;
 }
 
+/* The caller destroys it. NULL if the plugin lacks the functions. */
 void *wf_pjrt_executable(wf_pjrt_plugin *p, const wf_pjrt_program *program)
 {
     pjrt_executable_args args = {.loaded = program->loaded};
@@ -135,6 +141,7 @@ static wf_status load_or_compile(wf_pjrt_plugin *p, wf_pjrt_program *program)
     return WF_OK;
 }
 
+/* Takes ownership of `text` in every case. Release *out when it is no longer used. */
 wf_status wf_pjrt_program_get(wf_pjrt_device *d, char *text, size_t bytes, wf_pjrt_program **out)
 {
     uint64_t hash = wf_hash_fnv1a(WF_FNV1A, text, bytes);

@@ -57,8 +57,7 @@ wf_status wf_grad_cross_entropy(wf_vjp *v)
     return WF_OK;
 }
 
-/* tanh(z / softcap) of f32 logits z. The capped logits are softcap times this. */
-/* The caller has checked that softcap > 0. */
+/* tanh(z / softcap) of f32 logits z. The capped logits are softcap times this. softcap > 0. */
 static wf_value *capped(wf_graph *g, wf_value *z, const wf_attr_cross_entropy *a)
 {
     return wf_tanh(g, wf_scale(g, z, 1 / a->softcap));
