@@ -6,6 +6,9 @@
  * values saturate; float to integer truncates, and NaN becomes 0. There is one kernel per source
  * type; it selects the target type once per pack. Matmuls use wf_cuda_convert for operands of other
  * types.
+ *
+ * Grid as in elementwise.cu: one thread per UNROLL packs, 256 threads per block. Reads the source
+ * once and writes the dense target once.
  */
 #include "device/cuda/blocks.cuh"
 #include "device/cuda/each.cuh"
@@ -40,8 +43,9 @@ static __device__ __forceinline__ int32_t whole(int32_t x)
 }
 static __device__ __forceinline__ int32_t whole(float x)
 {
-    if (x != x)
+    if (x != x) /* NaN */
         return 0;
+    /* 2^31 is exact in f32, INT32_MAX is not. */
     return x >= 0x1p31f ? INT32_MAX : x <= -0x1p31f ? INT32_MIN : (int32_t)x;
 }
 

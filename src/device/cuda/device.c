@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* device.c - opens a GPU, or explains why it cannot. */
+/*
+ * device.c - opens a GPU, or explains why it cannot.
+ *
+ * Every failure names its cause: no driver, an old driver, no GPU, a GPU without kernels in this
+ * build. Nothing is allocated on the GPU but the context of the driver and the libraries; sessions
+ * allocate queues and buffers.
+ */
 #include "device/cuda/device.h"
 
 #include <stdio.h>
@@ -16,9 +22,10 @@ enum { OLDEST = 8 }; /* smallest major compute capability with kernels */
 
 /* ---- Options: [N][,tf32][,tune=0] ---- */
 
+/* Parsed from the text after "cuda:". */
 typedef struct {
-    int ordinal;
-    bool tf32, tune;
+    int ordinal;     /* index of the GPU */
+    bool tf32, tune; /* round f32 matmul operands to TF32; time matmul algorithms when compiling */
 } cuda_options;
 
 static bool read_option(const char *word, size_t n, cuda_options *out)
@@ -28,7 +35,7 @@ static bool read_option(const char *word, size_t n, cuda_options *out)
         return false;
     memcpy(text, word, n);
     text[n] = 0;
-    long ordinal = strtol(text, &end, 10);
+    long ordinal = strtol(text, &end, 10); /* a lone number is the GPU */
     if (end != text && *end == 0 && ordinal >= 0 && ordinal < 1024)
         out->ordinal = (int)ordinal;
     else if (strcmp(text, "tf32") == 0)
@@ -58,6 +65,7 @@ static wf_status read_options(wf_ctx *ctx, const char *text, cuda_options *out)
 
 /* ---- Opening ---- */
 
+/* Fails if the driver is missing or too old, or if there is no such GPU. */
 static wf_status find_device(wf_ctx *ctx, const cuda_options *options)
 {
     int count = 0, driver = 0, runtime = 0;
@@ -83,9 +91,9 @@ static wf_status find_device(wf_ctx *ctx, const cuda_options *options)
 }
 
 /*
- * Fails where this build has no code for a GPU of this compute capability. WF_CUDA_ARCHITECTURES lists what
- * it has, as "80, 90a and PTX": code for 8.0 also runs on 8.6; that for 90a runs on 9.0 only; drivers
- * compile the PTX for 9.0 and later.
+ * Fails where this build has no code for a GPU of this compute capability. WF_CUDA_ARCHITECTURES
+ * lists the code in this build, as "80, 90a and PTX". Code for 8.0 also runs on 8.6; code for 90a
+ * runs on 9.0 only; drivers compile the PTX for 9.0 and later.
  */
 static wf_status check_kernels(wf_ctx *ctx, const struct cudaDeviceProp *p)
 {
@@ -109,6 +117,7 @@ static wf_status check_kernels(wf_ctx *ctx, const struct cudaDeviceProp *p)
     return WF_OK;
 }
 
+/* Queries the GPU, and fills in description and numerics fingerprint. */
 static wf_status describe(wf_cuda_device *d)
 {
     struct cudaDeviceProp p;
@@ -127,6 +136,7 @@ static wf_status describe(wf_cuda_device *d)
     d->processors = p.multiProcessorCount;
     d->cache = (size_t)p.l2CacheSize;
     d->shared = p.sharedMemPerBlockOptin;
+    /* Memory that is already in use, and the upload slots of a session. */
     d->head.reserve = total - available + WF_CUDA_LANDING;
     size_t len = 0, rounding = 0;
     int driver = 0;
@@ -140,6 +150,7 @@ static wf_status describe(wf_cuda_device *d)
     if (!wf_cuda_products_library())
         wf_text_append(d->head.description, sizeof d->head.description, &len,
                        "; without cuBLASLt, matmuls are slow");
+    /* Equal strings promise equal bits (wf_device.rounds_as): GPU, driver and tf32 decide them. */
     wf_text_append(d->rounding, sizeof d->rounding, &rounding, "%s, CUDA %d%s", d->name, driver,
                    d->tf32 ? ", tf32" : "");
     d->head.rounds_as = d->rounding;
@@ -164,6 +175,8 @@ static wf_status cuda_open(wf_ctx *ctx, const char *text, wf_device **out)
     d->head = (wf_device){.ops = &wf_cuda_device_ops,
                           .ctx = ctx,
                           .target = {.name = "cuda",
+                                     /* cudaMalloc's own alignment, and more than any vector load
+                                      * needs. */
                                      .alignment = 256,
                                      .owner = d,
                                      .supports = wf_kernel_target_supports,
@@ -171,6 +184,7 @@ static wf_status cuda_open(wf_ctx *ctx, const char *text, wf_device **out)
     d->ordinal = options.ordinal;
     d->tf32 = options.tf32;
     wf_status status = describe(d);
+    /* Also after a failure: major is 0 then, and the list is never used. */
     d->head.kernels = wf_cuda_kernels(d->major, d->minor);
     if (status == WF_OK)
         status = wf_cuda_products_new(d, options.tune);

@@ -5,15 +5,20 @@
  * ops.def has the value of each unary and binary op as an expression of f32 (and of int32 where
  * integers are allowed). One kernel applies it: in packs of 16 bytes where operands are contiguous
  * or repeat (each.cuh), else one element at a time.
+ *
+ * Grid: one thread per UNROLL(V) items, 256 threads per block; a block covers THREADS * UNROLL(V)
+ * consecutive items, thread t those at t, t + 256, ... so that loads coalesce. Each operand is read
+ * and each result is written once. Elements are independent: bits depend on the inputs only.
  */
 #include "device/cuda/activation.cuh"
 #include "device/cuda/each.cuh"
 #include "device/cuda/random.cuh"
 
-#define THREADS 256
+#define THREADS 256 /* threads per block */
 
 /* ---- The unary and binary ops of ops.def, as functions of one element ---- */
 
+/* A rule has `of`, the op applied to one element in f32 (or int32). */
 #define WF_UNARY(name, ...)                                 \
     struct name##_rule {                                    \
         static __device__ __forceinline__ float of(float x) \
@@ -50,7 +55,7 @@
 
 /* ---- Ops as the kernel takes them: types of operands and results, and one element ---- */
 
-/* What an element is computed as: floats as f32, all else as it is stored. */
+/* The type in which an element is computed: floats as f32, all others as they are stored. */
 static __device__ __forceinline__ float number(float x)
 {
     return x;
@@ -68,6 +73,7 @@ template <typename T> static __device__ __forceinline__ T number(T x)
     return x;
 }
 
+/* Rounds a computed element to its type in memory. */
 template <typename T> struct stored {
     static __device__ __forceinline__ T of(T x)
     {
@@ -87,7 +93,8 @@ template <> struct stored<wf_f16> {
     }
 };
 
-/* A: of operand 0, B: of those after it, R: of results. */
+/* Types of operand 0 (A), of the operands after it (B) and of the results (R), and their
+ * numbers. */
 template <typename A_, typename B_, typename R_, int IN_, int OUT_ = 1> struct signature {
     typedef A_ A;
     typedef B_ B;
@@ -153,6 +160,7 @@ template <wf_glu_kind KIND, typename T> struct glu : signature<T, T, T, 2> {
     }
 };
 
+/* (dy, gate, up) -> dgate, dup */
 template <wf_glu_kind KIND, typename T> struct glu_grad : signature<T, T, T, 3, 2> {
     __device__ __forceinline__ void operator()(T dy, const T *x, T *dx) const
     {
@@ -167,12 +175,14 @@ template <wf_glu_kind KIND, typename T> struct glu_grad : signature<T, T, T, 3, 
 #define MAX_IN 3
 #define MAX_OUT 2
 
+/* Device addresses. */
 typedef struct {
     const void *in[MAX_IN];
-    void *out[MAX_OUT]; /* dense; NULL: nobody reads it */
+    void *out[MAX_OUT]; /* dense; NULL: the result has no reader */
 } operands;
 
-/* Items of a thread, the packs of all of which are under way at once. */
+/* Items per thread. All their packs are loaded before the first one is stored, to keep several
+ * loads in flight. */
 #define UNROLL(V) ((V) == 1 ? 4 : 2)
 
 template <typename F, int V>
@@ -189,6 +199,7 @@ static __global__ void __launch_bounds__(THREADS) each_kernel(wf_each<F::IN> w, 
     wf_pack<B, V> b[U][MORE];
 #pragma unroll
     for (int u = 0; u < U; u++) {
+        /* Items past the end load the thread's first item again and are not stored. */
         const wf_places<F::IN> p =
             wf_each_at(w, wf_each_within(first + u * THREADS, w.count, first));
         a[u] = wf_each_load<A, V>(w, 0, (const A *)o.in[0], p.at[0]);
@@ -216,6 +227,7 @@ static __global__ void __launch_bounds__(THREADS) each_kernel(wf_each<F::IN> w, 
         }
 #pragma unroll
         for (int i = 0; i < F::OUT; i++)
+            /* With one output, the launch has checked that it is read. */
             if (F::OUT == 1 || o.out[i])
                 wf_store_pack<R, V>((R *)o.out[i] + item * V, y[i]);
     }
@@ -230,6 +242,8 @@ static void run_packs(const wf_launch *l, const wf_walk *w, const operands *o, F
     (wf_each_of<F::IN>(w, V), *o, f);
 }
 
+/* Addresses after the first `by` elements of the only axis. Operands that repeat have step 0 and
+ * stay. */
 static operands advanced(const wf_walk *w, operands o, int64_t by, const int *in_bytes, int nin,
                          int out_bytes)
 {
@@ -241,12 +255,15 @@ static operands advanced(const wf_walk *w, operands o, int64_t by, const int *in
     return o;
 }
 
-/* Operands that are a single axis have all but the last few of their elements in packs. */
+/* Runs packs where all operands allow it. If the operands are a single axis, the last few elements
+ * that do not fill a pack run in a second launch; with more axes, the last axis must be whole
+ * packs. */
 template <typename F> static void run(const wf_launch *l, F f)
 {
     typedef typename F::A A;
     typedef typename F::B B;
     typedef typename F::R R;
+    /* The widest type decides the pack: no operand exceeds 16 bytes. */
     constexpr int bytes = sizeof(A) > sizeof(B) ? sizeof(A) : sizeof(B);
     constexpr int V = 16 / (bytes > (int)sizeof(R) ? bytes : (int)sizeof(R));
     const int in_bytes[MAX_IN] = {sizeof(A), sizeof(B), sizeof(B)};
@@ -286,9 +303,10 @@ template <typename F> static void run(const wf_launch *l, F f)
 
 /* ---- dropout ---- */
 
-/* Elements are dropped where the stream's number is below p; so what is dropped depends on their
- * place alone. What was there does not matter, not even NaN. `least` is p in steps of those
- * numbers, of which there are 2^24. */
+/* Drops an element where its random number is below p. The number depends on key, stream and
+ * position only, not on the launch. A dropped element becomes 0 even if it was NaN. `least` is p in
+ * units of 2^-24: the numbers have 24 bits. `before` is the index of the first element of this
+ * launch. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS)
     dropout_kernel(wf_each<1> w, const T *x, const int32_t *key, T *y, int64_t before,
@@ -309,7 +327,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int b = 0; b < (V + 3) / 4; b++) {
             const wf_random_block r = wf_random(key, stream, (uint64_t)element / 4 + b);
-            if (V == 1) { /* the one word that is its own */
+            if (V == 1) { /* one word of the block belongs to this element */
                 const int which = (int)(element % 4);
                 const uint32_t word = which == 0   ? r.word[0]
                                       : which == 1 ? r.word[1]
@@ -416,6 +434,7 @@ static wf_status launch_scale(const wf_launch *l)
     return wf_cuda_launched(l);
 }
 
+/* Selects by size: where moves elements and never interprets them. */
 static wf_status launch_where(const wf_launch *l)
 {
     switch (wf_type_get(l->out[0].type)->block_bytes) {

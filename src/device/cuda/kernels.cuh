@@ -21,7 +21,8 @@
 #define WF_CUDA_EMULATED 0
 /* WF_RUN(kernel, grid, block, shared bytes, stream)(arguments). Parenthesize a name with commas. */
 #define WF_RUN(kernel, grid, block, shared, stream) kernel<<<grid, block, shared, stream>>>
-/* Declares the block's dynamic shared memory, 128-byte aligned: WF_SHARED(float, tile); */
+/* Declares the block's dynamic shared memory, 128-byte aligned: WF_SHARED(float, tile); One array
+ * serves every kernel of a file, so the name wf_shared may not be declared with another type. */
 #define WF_SHARED(type, name)                                   \
     extern __shared__ __align__(128) unsigned char wf_shared[]; \
     type *name = reinterpret_cast<type *>(wf_shared)
@@ -66,8 +67,10 @@ template <typename T, int N> struct __align__(sizeof(T) * N) wf_pack
 {
     T x[N];
 };
+/* Elements in 16 bytes, the widest load or store of a thread. */
 #define WF_WIDE(T) (16 / (int)sizeof(T))
 
+/* Compiles to one load or store instruction of sizeof(T) * N bytes. */
 template <typename T, int N>
 static __device__ __forceinline__ wf_pack<T, N> wf_load_pack(const T *from)
 {
@@ -95,9 +98,9 @@ template <typename F> static inline void wf_with_float(wf_type type, F f)
 
 /* A view as a kernel argument, passed by value. */
 typedef struct {
-    void *data;
+    void *data; /* device address */
     int rank;
-    int64_t dim[WF_MAX_RANK], stride[WF_MAX_RANK];
+    int64_t dim[WF_MAX_RANK], stride[WF_MAX_RANK]; /* in elements */
 } wf_cuda_view;
 
 static inline wf_cuda_view wf_cuda_view_of(const wf_view *v)
@@ -127,11 +130,13 @@ static __device__ __forceinline__ int64_t wf_cuda_row(const wf_cuda_view &v, int
  * once per invalid element. */
 static __device__ __forceinline__ void wf_fault(uint64_t *word, int kind, int64_t place,
                                                 int32_t value)
-{
+{ /* places above the limit share one code: the message then names the limit */
     const int64_t last = WF_CUDA_FAULT_PLACES - 1;
     const uint64_t told = (uint64_t)kind << WF_CUDA_FAULT_KIND_AT |
                           (uint64_t)(place < last ? place : last) << WF_CUDA_FAULT_PLACE_AT |
                           (uint32_t)value;
+    /* Keeps the smallest word: the lowest kind, then the lowest place. Which thread comes first
+     * does not matter, so the message is reproducible. */
     if (word)
         atomicMin((unsigned long long *)word, (unsigned long long)told);
 }
@@ -151,6 +156,8 @@ static __device__ __forceinline__ void wf_check_starts(uint64_t *word, const int
 
 /* ---- Grids ---- */
 
+/* Blocks for so many items, at least 1 and at most `most`. Kernels with fewer blocks than items
+ * loop. */
 static inline unsigned wf_cuda_blocks(int64_t items, int64_t per_block, int64_t most)
 {
     int64_t blocks = (items + per_block - 1) / per_block;
@@ -159,6 +166,8 @@ static inline unsigned wf_cuda_blocks(int64_t items, int64_t per_block, int64_t 
 
 /* ---- Sums, in an order that depends on the shape only ---- */
 
+/* A butterfly: all 32 lanes get the same bits, because both partners add the same two values and
+ * addition commutes. */
 static __device__ __forceinline__ float wf_warp_sum(float x)
 {
     for (int k = 16; k > 0; k /= 2)
@@ -181,12 +190,13 @@ static __device__ __forceinline__ float wf_block_sum(float x, float *scratch)
     x = wf_warp_sum(x);
     if (lane == 0)
         scratch[warp] = x;
-    __syncthreads();
-    x = wf_warp_sum(lane < warps ? scratch[lane] : 0.0f);
-    __syncthreads();
+    __syncthreads();                                      /* all warps have written their sums */
+    x = wf_warp_sum(lane < warps ? scratch[lane] : 0.0f); /* lanes past the last warp add 0 */
+    __syncthreads(); /* all warps have read: scratch may be written again */
     return x;
 }
 
+/* Like wf_block_sum. fmaxf ignores NaN: callers handle NaN themselves. */
 static __device__ __forceinline__ float wf_block_max(float x, float *scratch)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = (blockDim.x + 31) / 32;

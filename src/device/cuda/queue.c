@@ -13,6 +13,8 @@
 #include "base/mem.h"
 #include "device/cuda/device.h"
 
+/* CUDA's current device is a property of the thread: call this before any other call of the
+ * runtime. */
 wf_status wf_cuda_enter(const wf_device *d)
 {
     return wf_cuda_try(d->ctx, cudaSetDevice(((const wf_cuda_device *)d)->ordinal),
@@ -30,6 +32,7 @@ wf_status wf_cuda_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
     if (!*out)
         return WF_ERR_MEMORY;
     **out = (wf_buffer){.device = d, .bytes = bytes};
+    /* CUDA returns NULL for 0 bytes. */
     cudaError_t error = cudaMalloc(&(*out)->base, bytes > 0 ? bytes : 1);
     if (error == cudaSuccess)
         error = cudaMemset((*out)->base, 0, bytes);
@@ -38,9 +41,9 @@ wf_status wf_cuda_buffer_new(wf_device *d, size_t bytes, wf_buffer **out)
         error = cudaStreamSynchronize(cudaStreamLegacy);
     if (error == cudaSuccess)
         return WF_OK;
-    wf_cuda_buffer_free(*out);
+    wf_cuda_buffer_free(*out); /* cudaFree accepts NULL */
     *out = NULL;
-    cudaGetLastError();
+    cudaGetLastError(); /* an allocation failure is not sticky: clear it for the next call */
     if (error != cudaErrorMemoryAllocation)
         return wf_cuda_try(d->ctx, error, "allocating memory");
     cudaMemGetInfo(&available, &total);
@@ -68,6 +71,7 @@ size_t wf_cuda_available(const wf_device *d)
 
 /* ---- Queues ---- */
 
+/* Also frees a queue that open_queue left half-made. Waits first: the slots may be in use. */
 void wf_cuda_queue_free(wf_queue *queue)
 {
     wf_cuda_queue *q = (wf_cuda_queue *)queue;
@@ -91,6 +95,7 @@ void wf_cuda_queue_free(wf_queue *queue)
 static wf_status open_queue(wf_ctx *ctx, wf_cuda_queue *q)
 {
     const size_t bytes = WF_CUDA_LANDING;
+    /* Does not wait for the default stream, nor the other way round. */
     WF_TRY(wf_cuda_try(ctx, cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking),
                        "making a stream"));
     WF_TRY(wf_cuda_try(ctx, cudaStreamCreateWithFlags(&q->upload, cudaStreamNonBlocking),
@@ -123,6 +128,7 @@ wf_status wf_cuda_queue_new(wf_device *d, wf_queue **out)
     return status;
 }
 
+/* Reports faults of kernels only as CUDA errors; copy_out looks at the fault words. */
 wf_status wf_cuda_queue_wait(wf_queue *q)
 {
     return wf_cuda_try(q->device->ctx, cudaStreamSynchronize(((wf_cuda_queue *)q)->stream),
@@ -138,21 +144,25 @@ static wf_status send(wf_cuda_queue *q, char *to, const char *from, size_t bytes
     char *staged = q->staging + (size_t)at * WF_CUDA_SLOT_BYTES;
     char *landed = q->landing + (size_t)at * WF_CUDA_SLOT_BYTES;
     q->next = (at + 1) % WF_CUDA_SLOTS;
-    /* A never recorded event counts as reached. */
+    /* The slot's last upload must have left the landing buffer. A never recorded event counts as
+     * reached. */
     WF_TRY(wf_cuda_try(ctx, cudaEventSynchronize(slot->taken), "waiting for an upload"));
     memcpy(staged, from, bytes);
     cudaError_t error = cudaMemcpyAsync(landed, staged, bytes, cudaMemcpyHostToDevice, q->upload);
     if (error == cudaSuccess)
         error = cudaEventRecord(slot->arrived, q->upload);
     if (error == cudaSuccess)
+        /* Kernels that were queued before go on; later ones see the new contents. */
         error = cudaStreamWaitEvent(q->stream, slot->arrived, 0);
     if (error == cudaSuccess)
         error = cudaMemcpyAsync(to, landed, bytes, cudaMemcpyDeviceToDevice, q->stream);
     if (error == cudaSuccess)
+        /* The slot is free when the kernel stream has taken the bytes. */
         error = cudaEventRecord(slot->taken, q->stream);
     return wf_cuda_try(ctx, error, "copying to the device");
 }
 
+/* Returns when all bytes are in pinned memory: the caller may reuse `from`. */
 wf_status wf_cuda_copy_in(wf_queue *queue, wf_buffer *to, size_t offset, const void *from,
                           size_t bytes)
 {
@@ -173,6 +183,7 @@ wf_status wf_cuda_copy_out(wf_queue *queue, void *to, const wf_buffer *from, siz
     cudaError_t error = cudaMemcpyAsync(to, (const char *)from->base + offset, bytes,
                                         cudaMemcpyDeviceToHost, stream);
     if (error == cudaSuccess)
+        /* Pageable host memory: the copy must be complete on return. */
         error = cudaStreamSynchronize(stream);
     WF_TRY(wf_cuda_try(queue->device->ctx, error, "copying from the device"));
     return wf_cuda_faults_look((wf_cuda_queue *)queue);

@@ -8,13 +8,18 @@
  * are reproducible. "Along": neighbours in memory belong to one result. "Across": they belong to
  * different results.
  *
+ * Order of a sum along: thread m of a team of n takes packs m, m + n, ...; the elements of a pack
+ * are added pairwise, the packs in ascending order, the threads by a butterfly, the warps by
+ * another one. Across: group g of a block takes elements g, g + groups, ... in ascending order,
+ * then the groups are added pairwise.
+ *
  * NaN: sum, mean and max return NaN if any element is NaN. argmax treats NaN as the largest.
  */
 #include "device/cuda/reduce.cuh"
 
-#define THREADS 256
-#define JOIN_THREADS 1024
-#define UNROLL 4
+#define THREADS 256       /* per block */
+#define JOIN_THREADS 1024 /* per block of the kernel that combines pieces */
+#define UNROLL 4          /* packs that a thread loads before it adds them */
 
 /* ---- Ways to combine elements ---- */
 
@@ -37,7 +42,7 @@ struct max_float {
     }
     static __device__ __forceinline__ float of(float a, float b)
     {
-        return a >= b || a != a ? a : b;
+        return a >= b || a != a ? a : b; /* keeps NaN: a if it is NaN, b if the comparison fails */
     }
 };
 struct sum_int { /* wraps on overflow */
@@ -80,6 +85,7 @@ static __device__ __forceinline__ int32_t number(int32_t x)
     return x;
 }
 
+/* Rounds once. Sums and maxima have the divisor 1, which is exact. */
 template <typename T> static __device__ __forceinline__ T result(float total, float divisor)
 {
     return wf_round<T>(total / divisor);
@@ -106,7 +112,8 @@ static __device__ __forceinline__ typename Fold::total over_team(typename Fold::
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     if (lane == 0)
         scratch[warp] = x;
-    __syncthreads();
+    __syncthreads(); /* all warps have written */
+    /* Every warp reduces the same values, so every thread gets the total. */
     x = lane < warps ? scratch[lane] : Fold::first();
     for (int k = 16; k > 0; k /= 2)
         x = Fold::of(x, __shfl_xor_sync(0xffffffffu, x, k));
@@ -124,6 +131,8 @@ static __device__ __forceinline__ void over_groups(typename Fold::total (&x)[V],
     for (int k = 0; k < V; k++)
         scratch[k * blockDim.x + t] = x[k];
     __syncthreads();
+    /* Halves: thread t adds what thread t + half has. Lanes stay apart, as all sizes are powers of
+     * two times `lanes`. */
     for (int half = blockDim.x / 2; half >= lanes; half /= 2) {
         if (t < half)
 #pragma unroll
@@ -145,7 +154,9 @@ typedef struct {
 } cut;
 
 typedef struct {
-    wf_each<1> kept, gone; /* in packs of the reduced axes (along) or of the kept ones (across) */
+    /* Items of the axes that stay and of those that are reduced, in packs of the contiguous
+     * side. */
+    wf_each<1> kept, gone;
     cut c;
     int team; /* along: threads per result; across: lanes of neighbouring packs */
     float divisor;
@@ -155,6 +166,7 @@ typedef struct {
 } reduction;
 
 template <typename Fold, typename T>
+/* Stores a total, or the result itself if there is only one piece. */
 static __device__ __forceinline__ void put(const reduction &r, int64_t piece, int64_t output,
                                            typename Fold::total x)
 {
@@ -173,6 +185,7 @@ static __device__ __forceinline__ typename Fold::total folded(const wf_pack<T, V
     for (int k = 0; k < V; k++)
         x[k] = number(pack.x[k]);
 #pragma unroll
+    /* Pairwise, so the order does not depend on how the compiler schedules it. */
     for (int half = V / 2; half > 0; half /= 2)
 #pragma unroll
         for (int k = 0; k < half; k++)
@@ -180,6 +193,8 @@ static __device__ __forceinline__ typename Fold::total folded(const wf_pack<T, V
     return x[0];
 }
 
+/* One team of r.team threads per piece of a result; a block has THREADS / r.team teams. V elements
+ * of the reduced axes per load. */
 template <typename Fold, typename T, int V>
 static __global__ void __launch_bounds__(THREADS) along_kernel(reduction r)
 {
@@ -202,10 +217,12 @@ static __global__ void __launch_bounds__(THREADS) along_kernel(reduction r)
 #pragma unroll
             for (int u = 0; u < UNROLL; u++) {
                 const total more = folded<Fold, T, V>(pack[u]);
+                /* A pack past the end was loaded again and does not count. */
                 sum = Fold::of(sum, i + u * r.team < end ? more : Fold::first());
             }
         }
     }
+    /* All threads, also of teams without work: it has a barrier. */
     sum = over_team<Fold>(sum, r.team, scratch);
     if (member == 0 && piece < r.c.pieces && output < r.c.outputs)
         put<Fold, T>(r, piece, output, sum);
@@ -220,8 +237,11 @@ static __device__ __forceinline__ void add(typename Fold::total (&sum)[V], const
         sum[k] = Fold::of(sum[k], number(x.x[k]));
 }
 
+/* Packs that a thread loads before it adds them. */
 #define ACROSS_UNROLL 8
 
+/* A block takes `lanes` packs of neighbouring results and THREADS / lanes groups of reduced
+ * elements. V results per thread. */
 template <typename Fold, typename T, int V>
 static __global__ void __launch_bounds__(THREADS) across_kernel(reduction r)
 {
@@ -258,7 +278,8 @@ static __global__ void __launch_bounds__(THREADS) across_kernel(reduction r)
             put<Fold, T>(r, piece, item * V + k, sum[k]);
 }
 
-/* Combines the pieces of each result. */
+/* Combines the pieces of each result, in ascending order per group, then pairwise over the
+ * groups. */
 template <typename Fold, typename T>
 static __global__ void __launch_bounds__(JOIN_THREADS)
     join_kernel(const typename Fold::total *partial, T *y, int64_t outputs, int64_t pieces,
@@ -289,15 +310,17 @@ static __global__ void __launch_bounds__(JOIN_THREADS)
 
 #define BUSY 1024        /* blocks that saturate a GPU; constant, since the bits depend on it */
 #define LEAST_ALONG 4096 /* fewest elements of a piece */
-#define LEAST_ACROSS 64
+#define LEAST_ACROSS 64  /* fewest elements of a piece; each of them is a whole row of lanes */
 
+/* Cuts a reduction into pieces, so that about BUSY blocks have work. Depends on type and shape
+ * only: the planner (workspace) and the launch must agree. */
 static cut cut_of(wf_type type, int64_t axes, int rank, const int64_t *dim)
 {
     cut c = {.outputs = 1, .length = 1, .pieces = 1};
     for (int i = 0; i < rank; i++) {
         *(axes >> i & 1 ? &c.length : &c.outputs) *= dim[i];
         if (dim[i] != 1)
-            c.across = !(axes >> i & 1);
+            c.across = !(axes >> i & 1); /* the innermost axis longer than 1 decides */
     }
     const int64_t wide = 16 / wf_type_get(type)->block_bytes;
     const int64_t blocks = c.across ? (c.outputs + 32 * wide - 1) / (32 * wide) : c.outputs;
@@ -306,7 +329,8 @@ static cut cut_of(wf_type type, int64_t axes, int rank, const int64_t *dim)
     if (c.outputs > 0 && blocks < BUSY && c.length > least) {
         const int64_t wanted = (BUSY + blocks - 1) / blocks;
         const int64_t piece = (c.length + wanted - 1) / wanted;
-        c.piece = piece > least ? (piece + 63) / 64 * 64 : least; /* whole packs */
+        /* A multiple of 64 is a multiple of every pack. */
+        c.piece = piece > least ? (piece + 63) / 64 * 64 : least;
         c.pieces = (c.length + c.piece - 1) / c.piece;
     }
     return c;
@@ -317,6 +341,7 @@ static size_t reduce_workspace(const wf_device *device, const wf_node *n)
     (void)device;
     const wf_dims *x = &n->in[0]->shape;
     const cut c = cut_of(n->in[0]->type, ((const wf_attr_reduce *)n->attr)->axes, (int)x->n, x->d);
+    /* Totals have 4 bytes in every type. */
     return c.pieces > 1 ? (size_t)(c.pieces * c.outputs) * sizeof(float) : 0;
 }
 
@@ -334,6 +359,7 @@ static void run_kernels(const wf_launch *l, reduction r, const wf_walk *kept, co
         (r);
     } else {
         const int64_t packs = c->piece / V;
+        /* Long pieces take the whole block, short ones at most a warp. */
         r.team = packs > 32 * UNROLL * 4 ? THREADS : wf_team_of(packs, 32);
         const int64_t per_block = THREADS / r.team;
         WF_RUN((along_kernel<Fold, T, V>),
@@ -362,6 +388,8 @@ template <typename Fold, typename T> static void run(const wf_launch *l)
         return;
     wf_walk kept, gone;
     wf_walk_split(x, axes, &kept, &gone);
+    /* Packs of V need contiguous, aligned elements on the packed side and aligned steps on the
+     * other. */
     const wf_walk *packed = r.c.across ? &kept : &gone, *other = r.c.across ? &gone : &kept;
     if (packed->dim[packed->rank - 1] % V == 0 && wf_walk_step(packed, 0) == 1 &&
         wf_walk_packs(packed, 0, x->data, sizeof(T), V) && wf_walk_steps_by(other, V))
@@ -402,7 +430,8 @@ struct max_key {
     }
 };
 
-/* `team` threads per result; `step` elements between consecutive indices of the axis. */
+/* One team of `team` threads per result; `step` elements between consecutive indices of the axis.
+ * The largest key wins, so the order of comparisons does not matter. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(JOIN_THREADS)
     argmax_kernel(wf_each<1> kept, const T *x, int64_t length, int64_t step, int team, int32_t *y)
@@ -410,7 +439,7 @@ static __global__ void __launch_bounds__(JOIN_THREADS)
     __shared__ unsigned long long scratch[JOIN_THREADS / 32];
     const int64_t output = (int64_t)blockIdx.x * (blockDim.x / team) + threadIdx.x / team;
     const int member = threadIdx.x % team;
-    unsigned long long best = 0;
+    unsigned long long best = 0; /* no key is 0 */
     if (output < kept.count) {
         x += wf_each_at(kept, output).at[0];
         for (int64_t i = member * V; i < length; i += team * V) {
@@ -466,9 +495,11 @@ static wf_status launch_argmax(const wf_launch *l)
 /* ---- global_norm ---- */
 
 /* Squares are added in f64: those of large and small gradients overflow or vanish in f32. Chunks
- * are numbered through all inputs; no chunk spans two inputs. */
-#define CHUNK 32768
-#define NORM_PARTS 128 /* most inputs per launch */
+ * are numbered through all inputs; no chunk spans two inputs. One block per chunk; partial sums are
+ * combined by one block in ascending order per thread. */
+#define CHUNK 32768 /* elements per chunk, and per block */
+/* Most inputs per launch: all parts together must fit into the kernel's parameters. */
+#define NORM_PARTS 128
 
 static int64_t chunks_of(int64_t count)
 {

@@ -16,7 +16,7 @@ static inline bool wf_walk_steps_by(const wf_walk *w, int wide)
     return true;
 }
 
-/* Returns the threads that share `items`: a power of two, at most `most`. */
+/* Returns the number of threads that share `items`: a power of two, at most `most`. */
 static inline int wf_team_of(int64_t items, int most)
 {
     int team = 1;
@@ -29,6 +29,7 @@ static inline int wf_team_of(int64_t items, int most)
  * among equal ones. No key is 0. */
 static __device__ __forceinline__ uint64_t wf_choice_key(uint32_t order, int64_t index)
 {
+    /* The index is inverted, so that the lower one has the larger key. */
     return (uint64_t)order << 32 | (uint32_t) ~(uint32_t)index;
 }
 static __device__ __forceinline__ int32_t wf_choice_index(uint64_t key)
@@ -37,6 +38,7 @@ static __device__ __forceinline__ int32_t wf_choice_index(uint64_t key)
 }
 static __device__ __forceinline__ uint32_t wf_order(int32_t x)
 {
+    /* Flips the sign bit: negative numbers sort below positive ones. */
     return (uint32_t)x ^ 0x80000000u;
 }
 static __device__ __forceinline__ uint32_t wf_order(float x)
@@ -44,6 +46,7 @@ static __device__ __forceinline__ uint32_t wf_order(float x)
     if (x != x)
         return 0xFFFFFFFFu;
     const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x); /* -0 equals 0 */
+    /* Negative floats sort in reverse, so all their bits are inverted. */
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 static __device__ __forceinline__ uint32_t wf_order(wf_bf16 x)

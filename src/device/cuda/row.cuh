@@ -4,7 +4,8 @@
  * threads of a row.
  *
  * blockDim.x threads share a row: 4, 8, 16 or a multiple of 32. A block works on blockDim.y rows
- * and has a multiple of 32 threads.
+ * and has a multiple of 32 threads, so a warp never spans two rows of 32 threads or more, and rows
+ * of fewer threads share a warp.
  */
 #ifndef WF_DEVICE_CUDA_ROW_CUH
 #define WF_DEVICE_CUDA_ROW_CUH
@@ -27,6 +28,7 @@ static inline wf_cuda_steps wf_cuda_steps_of(const wf_view *v, int axes)
     for (int i = 0; i < axes; i++) {
         if (v->dim[i] == 1)
             continue;
+        /* One step along the last merged axis equals a whole axis i: merge. */
         if (s.axes > 0 && s.stride[s.axes - 1] == v->dim[i] * v->stride[i])
             s.dim[s.axes - 1] *= v->dim[i];
         else
@@ -51,7 +53,7 @@ static __device__ __forceinline__ int64_t wf_cuda_offset(const wf_cuda_steps &s,
     int64_t offset = 0;
     for (int i = s.axes - 1; i > 0; i--) {
         int64_t d = s.dim[i];
-        /* 64-bit division is several times slower. */
+        /* Divide in 32 bits where both fit: 64-bit division is several times slower. */
         int64_t q = (r | d) >> 32 ? r / d : (int64_t)((uint32_t)r / (uint32_t)d);
         offset += (r - q * d) * s.stride[i];
         r = q;
@@ -89,13 +91,14 @@ static __device__ __forceinline__ void wf_forget_loads(void)
 #endif
 }
 
+/* Unpack 4 bytes: one f32, or two narrow elements, the lower address in the lower half. */
 static __device__ __forceinline__ void wf_unpack4(uint32_t x, float *to, float)
 {
     to[0] = __uint_as_float(x);
 }
 static __device__ __forceinline__ void wf_unpack4(uint32_t x, float *to, wf_bf16)
 {
-    to[0] = __uint_as_float(x << 16);
+    to[0] = __uint_as_float(x << 16); /* bf16 is the upper half of an f32 */
     to[1] = __uint_as_float(x & 0xffff0000u);
 }
 static __device__ __forceinline__ void wf_unpack4(uint32_t x, float *to, wf_f16)
@@ -203,10 +206,11 @@ static inline wf_cuda_any wf_cuda_any_of(const wf_view *v)
 
 /* Shared memory for N sums, double-buffered: with alternating turns one barrier suffices. */
 template <int N> struct wf_row_scratch {
-    float part[2][32][N];
+    float part[2][32][N]; /* [turn][warp][sum] */
 };
 
-/* Barrier over the warps of one row. */
+/* Barrier over the warps of one row. Named barrier threadIdx.y + 1: rows of a block do not wait for
+ * each other, and barrier 0 stays __syncthreads. */
 static __device__ __forceinline__ void wf_row_barrier(void)
 {
 #if WF_CUDA_EMULATED
@@ -219,12 +223,13 @@ static __device__ __forceinline__ void wf_row_barrier(void)
 #endif
 }
 
-/* Sums N values at once. All threads of the block call it with turn = 0, 1, 0, ... */
+/* Sums N values at once. All threads of the block call it with turn = 0, 1, 0, ... The order is
+ * fixed: a butterfly inside each warp, then the warps in ascending order. */
 template <int N>
 static __device__ __forceinline__ void wf_row_sums(float *x, wf_row_scratch<N> *scratch, int turn)
 {
     const int threads = (int)blockDim.x;
-    if (threads >= 32) {
+    if (threads >= 32) { /* a constant bound, so that the loop unrolls */
 #pragma unroll
         for (int k = 16; k > 0; k /= 2)
 #pragma unroll
@@ -236,7 +241,7 @@ static __device__ __forceinline__ void wf_row_sums(float *x, wf_row_scratch<N> *
             for (int i = 0; i < N; i++)
                 x[i] += __shfl_xor_sync(0xffffffffu, x[i], k);
     }
-    if (threads <= 32)
+    if (threads <= 32) /* one warp or less per row: the butterfly is complete */
         return;
     const int warps = threads / 32, first = (int)threadIdx.y * warps;
     if (threadIdx.x % 32 == 0)
@@ -246,6 +251,8 @@ static __device__ __forceinline__ void wf_row_sums(float *x, wf_row_scratch<N> *
     wf_row_barrier();
 #pragma unroll
     for (int i = 0; i < N; i++)
+        /* Every thread adds the partial sums of all warps itself: no second barrier, and all get
+         * the same bits. */
         x[i] = scratch->part[turn][first][i];
 #pragma unroll 1
     for (int w = 1; w < warps; w++)
@@ -260,6 +267,7 @@ static __device__ __forceinline__ float wf_row_sum(float x, wf_row_scratch<1> *s
     return x;
 }
 
+/* Like wf_row_sum; fmaxf ignores NaN. */
 static __device__ __forceinline__ float wf_row_max(float x, wf_row_scratch<1> *scratch, int turn)
 {
     const int threads = (int)blockDim.x;

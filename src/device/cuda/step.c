@@ -11,11 +11,12 @@
 #include "device/cuda/device.h"
 #include "device/executor.h"
 
+/* The device's part of an executable. */
 typedef struct {
-    cudaGraphExec_t graph; /* NULL: not captured */
-    unsigned generation;   /* of the addresses in the graph */
-    cudaEvent_t *marks;    /* [steps + 1], created when times are first requested */
-    wf_cuda_faults *faults;
+    cudaGraphExec_t graph;  /* NULL: not captured */
+    unsigned generation;    /* of the addresses in the graph */
+    cudaEvent_t *marks;     /* [steps + 1], created when times are first requested */
+    wf_cuda_faults *faults; /* of this plan; registered with the queue */
 } cuda_plan;
 
 static cudaStream_t stream_of(const wf_plan_exec *e)
@@ -23,6 +24,7 @@ static cudaStream_t stream_of(const wf_plan_exec *e)
     return ((wf_cuda_queue *)e->head.session->queue)->stream;
 }
 
+/* The range names the node in profilers. */
 static wf_status launch(const wf_plan_exec *e, int i)
 {
     const wf_bound_step *step = &e->steps[i];
@@ -43,6 +45,7 @@ static void drop_graph(cuda_plan *own)
     own->graph = NULL;
 }
 
+/* Lets kernels prepare, which may allocate and time matmul algorithms. */
 wf_status wf_cuda_prepare_plan(wf_plan_exec *e)
 {
     e->own = wf_arena_alloc(&e->arena, sizeof(cuda_plan));
@@ -61,6 +64,7 @@ wf_status wf_cuda_prepare_plan(wf_plan_exec *e)
     return WF_OK;
 }
 
+/* Waits: the GPU may still read the graph and the words. */
 void wf_cuda_free_plan(wf_plan_exec *e)
 {
     cuda_plan *own = e->own;
@@ -83,12 +87,14 @@ static wf_status launch_all(const wf_plan_exec *e)
     return WF_OK;
 }
 
+/* Records all launches as a graph. Nothing runs on the GPU meanwhile. */
 static wf_status capture(wf_plan_exec *e, cuda_plan *own)
 {
     wf_ctx *ctx = e->head.session->ctx;
     cudaGraph_t graph = NULL;
     drop_graph(own);
     cudaGetLastError(); /* clear errors of earlier frees, or a launch would report them */
+    /* Relaxed: this and other threads may allocate during the capture. */
     WF_TRY(wf_cuda_try(ctx, cudaStreamBeginCapture(stream_of(e), cudaStreamCaptureModeRelaxed),
                        "capturing a step"));
     wf_status status = launch_all(e);
@@ -100,10 +106,11 @@ static wf_status capture(wf_plan_exec *e, cuda_plan *own)
                              "making a graph of a step");
     if (graph)
         cudaGraphDestroy(graph);
-    own->generation = e->generation;
+    own->generation = e->generation; /* also after a failure: graph is NULL then */
     return status;
 }
 
+/* Statistics that need no time: launches, and bytes moved by copies. */
 static void count(wf_plan_exec *e, int i)
 {
     e->stats[e->steps[i].stats].launches++;
@@ -137,7 +144,7 @@ static wf_status read_times(wf_plan_exec *e, const cuda_plan *own)
                            "reading times"));
         WF_TRY(wf_cuda_try(ctx, cudaEventElapsedTime(&ms, own->marks[i], own->marks[i + 1]),
                            "reading times"));
-        e->spans[i] = (wf_span){(uint64_t)(since * 1e6), (uint64_t)(ms * 1e6)};
+        e->spans[i] = (wf_span){(uint64_t)(since * 1e6), (uint64_t)(ms * 1e6)}; /* ms to ns */
         e->stats[e->steps[i].stats].nanoseconds += e->spans[i].ns;
     }
     return WF_OK;
@@ -161,6 +168,7 @@ static wf_status run_timed(wf_plan_exec *e, cuda_plan *own)
     return wf_cuda_faults_look((wf_cuda_queue *)e->head.session->queue);
 }
 
+/* Launches and returns. A failure of the GPU shows up in the next synchronous call. */
 wf_status wf_cuda_run_plan(wf_plan_exec *e)
 {
     cuda_plan *own = e->own;
