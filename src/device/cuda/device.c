@@ -3,8 +3,7 @@
  * device.c - opens a GPU, or explains why it cannot.
  *
  * Every failure names its cause: no driver, an old driver, no GPU, a GPU without kernels in this
- * build. Nothing is allocated on the GPU but the context of the driver and the libraries; sessions
- * allocate queues and buffers.
+ * build. Queues and buffers belong to sessions.
  */
 #include "device/cuda/device.h"
 

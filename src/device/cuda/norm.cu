@@ -7,6 +7,10 @@
  *
  * rms norm has mean = 0 and no beta. With a residual, x is the sum rounded to its type. A row is
  * read once and stays in registers for both passes: the mean, then the squared deviations.
+ *
+ * Block [threads, rows]: 4 to 512 threads share a row. Thread t takes the 16-byte packs t, t +
+ * threads, ... and adds their elements in ascending order; wf_row_sum adds the threads. The cut
+ * depends on the number of columns only, so the bits do not depend on the number of rows.
  */
 #include "device/cuda/norm.cuh"
 
@@ -40,6 +44,7 @@ static dim3 block_of(int threads)
     return dim3((unsigned)threads, threads < BLOCK ? BLOCK / threads : 1);
 }
 
+/* Kernel argument. Strides and addresses of all operands by row. */
 typedef struct {
     int64_t rows, columns;
     wf_norm_axes axes;
@@ -104,6 +109,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
         if (first + k * step < columns)
             in[k] = wf_load16(x + first + k * step);
     }
+    /* Unpack after the residual was added: the norm is that of the rounded sum. */
     float v[N][W];
     if (a.residual.data)
         add_residual<T, N>(a, p, live, in);
@@ -130,8 +136,9 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
                 v[k][i] -= mean;
                 square += v[k][i] * v[k][i];
             }
+    /* Turn 1: the second half of scratch, so that no barrier is needed in between. */
     const float rstd = rsqrtf(wf_row_sum(square, &scratch, 1) / (float)columns + a.eps);
-    if (!live)
+    if (!live) /* after the sums, which need all threads */
         return;
     if (threadIdx.x == 0) {
         if (a.mean.data)
@@ -143,6 +150,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
         return;
 
     T *y = wf_norm_at<T>(a.y, p);
+    /* Re-read for every row; they stay in the cache. */
     const G *gamma = (const G *)a.gamma.data, *beta = (const G *)a.beta.data;
 #pragma unroll
     for (int k = 0; k < N; k++) {
@@ -170,11 +178,12 @@ template <typename T> static __global__ void __launch_bounds__(512) norm_forward
     __shared__ wf_row_scratch<1> scratch;
     const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     const bool live = row < a.rows;
+    /* End 0: the thread has no elements but takes part in the sums. */
     const int64_t r = live ? row : a.rows - 1, end = live ? a.columns : 0;
     const T *x = wf_norm_row<const T>(a.axes, a.x, r);
     const T *residual = a.residual.data ? wf_norm_row<const T>(a.axes, a.residual, r) : NULL;
     T *total = a.total.data ? wf_norm_row<T>(a.axes, a.total, r) : NULL;
-    T *y = wf_norm_row<T>(a.axes, a.y, r);
+    T *y = wf_norm_row<T>(a.axes, a.y, r); /* not used if y is missing */
     /* The sum may alias x: do not read x after storing it. */
     auto at = [&](int64_t i, bool again) {
         if (!residual)
@@ -218,6 +227,7 @@ static void run_cut(const norm_args *a, row_cut cut, cudaStream_t stream)
 {
     const dim3 block = block_of(cut.threads);
     const unsigned grid = wf_cuda_blocks(a->rows, block.y, INT32_MAX);
+    /* Only the sizes of cut_for exist; 64 elements for 2-byte types only. */
     switch (cut.elements) {
     case 8: WF_RUN((norm_forward<T, G, 8>), grid, block, 0, stream)(*a); break;
     case 16: WF_RUN((norm_forward<T, G, 16>), grid, block, 0, stream)(*a); break;
@@ -231,6 +241,7 @@ static void run_cut(const norm_args *a, row_cut cut, cudaStream_t stream)
 
 static row_cut cut_for(const norm_args *a, wf_type type, const wf_view *gamma, const wf_view *beta)
 {
+    /* Elements per thread to choose from. */
     static const int elements[] = {8, 16, 24, 32, 64, 0}, narrow[] = {8, 16, 24, 32, 0};
     const wf_norm_rows *all[] = {&a->x, &a->residual, &a->total, &a->y, &a->mean, &a->rstd};
     bool wide = a->columns % (type == WF_F32 ? 4 : 8) == 0 &&

@@ -13,7 +13,7 @@ extern "C" wf_status wf_cuda_residual_layer_norm_grad(const wf_launch *l);
 extern "C" wf_status wf_cuda_residual_rms_norm_grad(const wf_launch *l);
 
 /* A block of as many rows as fit into `most` threads, at least one. */
-static inline dim3 wf_norm_block(int threads, int most)
+static inline dim3 wf_norm_block(int threads, int most) /* x: threads of a row, y: rows */
 {
     return dim3((unsigned)threads, threads < most ? (unsigned)(most / threads) : 1);
 }
@@ -22,11 +22,12 @@ static inline dim3 wf_norm_block(int threads, int most)
 static inline int wf_norm_threads(int64_t columns)
 {
     int threads = 32;
-    while (threads < 512 && threads * 4 < columns)
+    while (threads < 512 && threads * 4 < columns) /* at least four elements per thread */
         threads *= 2;
     return threads;
 }
 
+/* Operand i, or NULL when the node has fewer. */
 static inline const wf_view *wf_norm_input(const wf_launch *l, int i)
 {
     return i < l->nin ? &l->in[i] : NULL;
@@ -63,7 +64,7 @@ static inline wf_norm_axes wf_norm_fold(const wf_view *x, const wf_view *const *
     for (int i = 0; i < x->rank - 1; i++) {
         if (x->dim[i] == 1)
             continue;
-        bool joins = !first;
+        bool joins = !first; /* the first axis longer than 1 starts a group */
         for (int k = 0; k < count; k++)
             joins = joins && (!views[k] ||
                               rows[k]->stride[axes.count - 1] == x->dim[i] * views[k]->stride[i]);
@@ -81,6 +82,8 @@ static inline wf_norm_axes wf_norm_fold(const wf_view *x, const wf_view *const *
 static inline bool wf_norm_rows_wide(const wf_norm_rows *rows, const wf_norm_axes *axes,
                                      wf_type type)
 {
+    /* Collects the low bits of the address and of all strides in bytes: all must be multiples of
+     * 16. */
     uint64_t bits = (uint64_t)(uintptr_t)rows->data;
     for (int i = 0; i < axes->count; i++)
         bits |= (uint64_t)rows->stride[i] * (type == WF_F32 ? 4 : 2);
@@ -131,6 +134,7 @@ static __device__ __forceinline__ wf_norm_place wf_norm_place_of(const wf_norm_a
 {
     if (axes.count == 1)
         return wf_norm_place{r, 0};
+    /* Axis 0 is the outer one: row r = outer * dim[1] + inner. */
     const uint32_t dim = (uint32_t)axes.dim[1];
     return wf_norm_place{r / dim, r % dim};
 }
@@ -138,7 +142,7 @@ static __device__ __forceinline__ wf_norm_place wf_norm_place_of(const wf_norm_a
 template <typename T>
 static __device__ __forceinline__ T *wf_norm_at(const wf_norm_rows &v, wf_norm_place p)
 {
-    return (T *)v.data +
+    return (T *)v.data + /* unsigned 64-bit: strides are below 2^31, so the product of two fits */
            ((uint64_t)p.outer * (uint32_t)v.stride[0] + (uint64_t)p.inner * (uint32_t)v.stride[1]);
 }
 

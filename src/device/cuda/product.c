@@ -7,7 +7,11 @@
  * graph capture, so replayed steps pay nothing for it.
  *
  * Row-major y = a b is column-major y^T = b^T a^T: the operands swap places, and nothing is
- * transposed.
+ * transposed. Fields of a key use cuBLASLt's names: its m is our n, its A is our b.
+ *
+ * The order of summation is that of the chosen algorithm. Split-k is allowed only with schemes that
+ * add partial sums in a fixed order, so a choice is bitwise reproducible; wf_cuda_products_choices
+ * hashes the choices.
  */
 #include "device/cuda/product.h"
 
@@ -17,13 +21,16 @@
 #include "base/mem.h"
 #include "device/cuda/product_key.h"
 
+/* Multiplications of a small GEMM: it may be settled in f32 and is not timed. Tests change it. */
 double wf_product_small = 25e6;
 
 /* ---- Scratch: cuBLASLt's workspace, a converted bias, partial sums, a small result in f32 ---- */
 
+/* Bytes for large and for small GEMMs. */
 static const size_t workspace_large = (size_t)32 << 20, workspace_small = (size_t)4 << 20;
-static const double large = 0.5e9;                    /* multiplications */
-static const int64_t settled_most = (int64_t)4 << 20; /* elements */
+static const double large = 0.5e9; /* multiplications */
+/* Elements of the largest result that is settled. */
+static const int64_t settled_most = (int64_t)4 << 20;
 
 bool wf_cuda_products_library(void)
 {
@@ -35,6 +42,7 @@ static double multiplications(const wf_cuda_product *p)
     return (double)p->batch * (double)p->m * (double)p->n * (double)p->k;
 }
 
+/* Depends on the sizes only: the planner and the launch must agree. */
 static size_t library_bytes(const wf_cuda_product *p)
 {
     if (!wf_cuda_products_library())
@@ -42,6 +50,7 @@ static size_t library_bytes(const wf_cuda_product *p)
     return multiplications(p) >= large ? workspace_large : workspace_small;
 }
 
+/* A multiple of 256 keeps what follows aligned. */
 static size_t bias_bytes(const wf_cuda_product *p)
 {
     return ((size_t)p->n * sizeof(float) + 255) / 256 * 256;
@@ -73,6 +82,7 @@ size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, int64_t sums
            (size_t)settled_elements(p) * sizeof(float);
 }
 
+/* Scratch is laid out as: cuBLASLt's workspace, the converted bias, f32 values. */
 static void *bias_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     return (char *)w->scratch + library_bytes(p);
@@ -89,6 +99,7 @@ static float *float_scratch(const wf_cuda_work *w, const wf_cuda_product *p)
 static int64_t alignment(const void *p)
 {
     uintptr_t bits = (uintptr_t)p;
+    /* The lowest set bit; capped, as no kernel asks for more. */
     return bits % 256 == 0 ? 256 : (int64_t)(bits & (~bits + 1));
 }
 
@@ -116,9 +127,10 @@ static int64_t leading(const wf_cuda_matrix *x, int64_t rows, int64_t columns)
 
 static wf_product_key key_of(const wf_cuda_products *all, const wf_cuda_product *p)
 {
-    wf_product_key key = {0};
+    wf_product_key key = {0}; /* zeroed padding: keys are compared and hashed as bytes */
     const bool aux = has_ending(p);
     int64_t *f = key.f;
+    /* Operands swap places: see the top of the file. */
     f[KEY_M] = p->n;
     f[KEY_N] = p->m;
     f[KEY_K] = p->k;
@@ -159,6 +171,7 @@ static bool is_matrix(const wf_cuda_matrix *x, int64_t rows, int64_t columns)
     return (rows <= 1 || x->row >= columns) && x->batch >= 0;
 }
 
+/* cuBLASLt takes one type for both operands, and results of that type or f32. */
 static bool suits_library(const wf_cuda_products *all, const wf_cuda_product *p)
 {
     if (!all->lt || p->k == 0 || p->a.type != p->b.type)
@@ -213,7 +226,7 @@ wf_product_entry *wf_product_find(wf_cuda_products *all, const wf_product_key *k
     if (!e)
         return NULL;
     e->key = *key;
-    e->way = WF_WAY_COUNT;
+    e->way = WF_WAY_COUNT; /* undecided */
     return all->entries[all->count++] = e;
 }
 
@@ -251,7 +264,7 @@ bool wf_product_build(wf_cuda_products *all, wf_product_entry *e)
 {
     const int64_t *f = e->key.f, batch = f[KEY_BATCH];
     const bool ta = f[KEY_TRANS_A] != 0, tb = f[KEY_TRANS_B] != 0;
-    wf_product_drop(all, e);
+    wf_product_drop(all, e); /* what an earlier failure left */
     e->ready = build_desc(all, e) &&
                build_layout(all, &e->a, f[KEY_TYPE], ta ? f[KEY_K] : f[KEY_M],
                             ta ? f[KEY_M] : f[KEY_K], f[KEY_LD_A], batch, f[KEY_STEP_A]) &&
@@ -278,11 +291,12 @@ void wf_product_drop(wf_cuda_products *all, wf_product_entry *e)
     e->ready = false;
 }
 
+/* desc holds the bias and aux pointers, so an entry must not be used by two threads at once. */
 int wf_product_run(const wf_cuda_products *all, const wf_product_entry *e, const wf_lt_algo *algo,
                    const wf_product_memory *at, cudaStream_t stream)
 {
     const wf_lt *lt = all->lt;
-    const float one = 1, beta = e->key.f[KEY_ADD] ? 1 : 0;
+    const float one = 1, beta = e->key.f[KEY_ADD] ? 1 : 0; /* beta 1 adds to y in place */
     int error = 0;
     if (at->bias)
         error = lt->desc_set(e->desc, WF_LT_DESC_BIAS_POINTER, &at->bias, sizeof at->bias);
@@ -311,6 +325,7 @@ int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
     const wf_lt *lt = all->lt;
     const int64_t *f = e->key.f;
     const uint64_t workspace = (uint64_t)f[KEY_WORKSPACE];
+    /* C and d are the same matrix. */
     const int64_t places[] = {f[KEY_ALIGN_A], f[KEY_ALIGN_B], f[KEY_ALIGN_D], f[KEY_ALIGN_D]};
     const uint32_t reduce = reductions_of(&e->key);
     wf_lt_object pref = NULL;
@@ -329,7 +344,7 @@ int wf_product_propose(const wf_cuda_products *all, const wf_product_entry *e,
                              WF_PRODUCT_PROPOSED, out, &count) != 0)
         count = 0;
     lt->pref_destroy(pref);
-    int good = 0;
+    int good = 0; /* keep the library's order: its best guess comes first */
     for (int i = 0; i < count; i++)
         if (out[i].state == 0 && out[i].workspace <= workspace)
             out[good++] = out[i];
@@ -366,6 +381,8 @@ static void choose_ending(const wf_cuda_work *w, wf_cuda_products *all, wf_produ
     }
 }
 
+/* Tries the library, and times its candidates while a step is prepared. Without a candidate our
+ * plain kernel remains. */
 static void decide(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                    const wf_cuda_product *p)
 {
@@ -404,7 +421,7 @@ static bool is_good(wf_cuda_products *all, wf_product_entry *e)
     wf_lt_candidate result = {0};
     if (e->way == WF_WAY_COUNT)
         return false;
-    if (e->ready || e->way != WF_WAY_LIBRARY)
+    if (e->ready || e->way != WF_WAY_LIBRARY) /* a way without the library needs no check */
         return true;
     return wf_product_build(all, e) &&
            all->lt->check(all->handle, e->desc, e->a, e->b, e->d, e->d, &e->algo, &result) == 0 &&
@@ -445,6 +462,7 @@ static wf_status add_rows(const wf_cuda_work *w, const wf_cuda_product *p)
     return WF_OK;
 }
 
+/* Our own kernel: any types, layouts and sizes. */
 static wf_status run_plain(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     if (!w->prepare)
@@ -452,6 +470,7 @@ static wf_status run_plain(const wf_cuda_work *w, const wf_cuda_product *p)
     return add_rows(w, p);
 }
 
+/* The GEMM first, the epilogue in a second kernel. */
 static wf_status run_apart(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     const wf_cuda_product q = without_ending(p);
@@ -502,6 +521,7 @@ static wf_status run_copied_bias(const wf_cuda_work *w, const wf_cuda_product *p
     return wf_cuda_multiply(w, &q);
 }
 
+/* A failure here demotes the entry for good: later launches use our kernels. */
 static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_product_entry *e,
                              const wf_cuda_product *p)
 {
@@ -524,12 +544,14 @@ static wf_status run_library(const wf_cuda_work *w, wf_cuda_products *all, wf_pr
     return wf_cuda_multiply(w, p);
 }
 
+/* Tries the special cases first; each calls wf_cuda_multiply again with a simpler GEMM. With
+ * w->prepare nothing is launched: only entries are made and decided. */
 wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p)
 {
     wf_cuda_products *all = wf_cuda_device_of(w->l)->products;
     if (p->sums)
         return run_with_sums(w, p);
-    if (p->batch * p->m * p->n == 0)
+    if (p->batch * p->m * p->n == 0) /* an empty result: only sums remain */
         return add_rows(w, p);
     if (!all || !suits_library(all, p))
         return run_plain(w, p);
@@ -590,6 +612,7 @@ void wf_cuda_products_free(wf_cuda_device *d)
     d->products = NULL;
 }
 
+/* Called after a step was prepared, so that one file write covers all its choices. */
 void wf_cuda_products_keep(const wf_launch *l)
 {
     wf_cuda_products *all = wf_cuda_device_of(l)->products;

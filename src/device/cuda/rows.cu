@@ -5,6 +5,10 @@
  * A row is everything under one index of the first axis. Indices are device data, so a launch
  * cannot reject them: an index out of range is reported as a fault, and its row reads as NaN (0 for
  * integers).
+ *
+ * x [R, ...], indices [...] -> [..., row]. The result is dense; one thread moves UNROLL units of up
+ * to 16 bytes, 256 threads per block. Rows are copied, not computed, so blocks of quantized types
+ * move as bytes, except in embed, which decodes them to f32.
  */
 #include "device/cuda/blocks.cuh"
 #include "device/cuda/rows.cuh"
@@ -17,6 +21,8 @@ typedef struct {
     uint32_t x[4];
 } __align__(16) word16;
 
+/* Argument of the kernels. A unit is what one load moves: 1 to 16 bytes, or 8 elements to
+ * decode. */
 typedef struct {
     const void *x;
     const int32_t *indices;
@@ -45,7 +51,7 @@ static __device__ __forceinline__ int64_t picked(const picking &p, int64_t item,
     const int32_t row = p.indices[wf_each_at(p.index, i).at[0]];
     if (row >= 0 && row < p.rows)
         return row;
-    if (*place == 0)
+    if (*place == 0) /* once per row, not once per unit */
         wf_fault(p.fault, WF_CUDA_FAULT_INDEX, i, row);
     return -1;
 }
@@ -85,7 +91,7 @@ static __global__ void __launch_bounds__(THREADS) gather_kernel(picking p, T *to
             to[first + u * THREADS] = x[u];
 }
 
-/* Four bytes of NaN elements. */
+/* Four bytes of NaN elements; 0 for integers, which have no NaN. */
 static uint32_t nothing_of(wf_type type)
 {
     switch (type) {
@@ -144,7 +150,9 @@ static wf_status launch_gather(const wf_launch *l)
         return WF_OK;
     wf_view x = wf_view_units(&l->in[0]);
     int bytes = info->block_bytes;
-    if (info->block > 1) { /* blocks move as 16-bit words */
+    /* A block is a multiple of 2 bytes: move it as 16-bit words, so that wider units fit as
+     * well. */
+    if (info->block > 1) {
         x.dim[x.rank - 1] *= bytes / 2;
         for (int i = 0; i < x.rank - 1; i++)
             x.stride[i] *= bytes / 2;
@@ -153,6 +161,7 @@ static wf_status launch_gather(const wf_launch *l)
     wf_walk row = wf_walk_over(x.rank - 1, x.dim + 1);
     wf_walk_add_strides(&row, x.stride + 1);
     wf_walk_fold(&row);
+    /* The widest unit for which length, stride and both addresses are multiples. */
     int wide = 16 / bytes;
     while (wide > 1 && (row.dim[row.rank - 1] % wide != 0 || wf_walk_step(&row, 0) != 1 ||
                         !wf_walk_packs(&row, 0, x.data, bytes, wide) || x.stride[0] % wide != 0 ||
@@ -188,6 +197,8 @@ static __global__ void __launch_bounds__(THREADS) decode_kernel(picking p, float
             x[k] = NAN;
     } else {
         const char *block =
+            /* Stride and place count units of 8 elements; find the block, then the eight within
+             * it. */
             (const char *)p.x + (row * p.stride + place) / (B::LENGTH / 8) * B::BYTES;
         B::decode8(block, (int)(place % (B::LENGTH / 8)), x);
     }

@@ -2,16 +2,20 @@
 /*
  * scatter.cu - scatter_add_rows: adds rows of `from` to rows of x, in a fixed order.
  *
- * 1. A stable radix sort orders the entries by row, 8 bits at a time. An entry whose row is out of range
- *    is reported as a fault, sorted to the end and ignored.
- * 2. The sorted list is cut into tiles of equally many entries, so a frequent row costs no more than many
- *    rare ones. A block sums the entries of each row in its tile. Rows within one tile are finished then;
- *    partial sums of rows that span tiles are stored.
+ * 1. A stable radix sort orders the entries by row, 8 bits at a time. An entry whose row is out of
+ *    range is reported as a fault, sorted to the end and ignored.
+ * 2. The sorted list is cut into tiles of equally many entries, so a frequent row costs no more than
+ *    many rare ones. A block sums the entries of each row in its tile. Rows within one tile are
+ *    finished then; partial sums of rows that span tiles are stored.
  * 3. The block of a row's first tile adds the partial sums in tile order.
+ *
+ * Atomic additions of floats would add in an order that changes from run to run. Here entries of a
+ * row are added in the order of the indices: the sort is stable, tiles are cut by position, and all
+ * sizes depend on the shapes only. Sums are f32 and rounded once per row.
  */
 #include "device/cuda/rows.cuh"
 
-#define WARPS 8
+#define WARPS 8 /* per block */
 #define THREADS (32 * WARPS)
 #define DIGITS 256 /* one per thread */
 
@@ -25,7 +29,7 @@ typedef struct {
 /* One pass over n entries: a block sorts `tile` of them, a warp tile / WARPS. */
 typedef struct {
     int64_t n, tile;
-    int shift;
+    int shift;              /* of the digit: bits [shift, shift + 8) of the row */
     const int32_t *indices; /* first pass only, then NULL */
     int64_t rows;
     sorted from, to;
@@ -46,12 +50,14 @@ static __device__ __forceinline__ int digit_of(const sorting &s, uint32_t row)
     return (int)(row >> s.shift & (DIGITS - 1));
 }
 
+/* First half of a pass: the number of entries of each digit, per block. Integer atomics are exact,
+ * so their order does not matter. */
 static __global__ void __launch_bounds__(THREADS) count_kernel(sorting s)
 {
     __shared__ uint32_t count[DIGITS];
     for (int d = threadIdx.x; d < DIGITS; d += THREADS)
         count[d] = 0;
-    __syncthreads();
+    __syncthreads(); /* all counters are 0 */
     const int64_t begin = blockIdx.x * s.tile, stop = begin + s.tile;
     const int64_t end = stop < s.n ? stop : s.n;
     for (int64_t i = begin + threadIdx.x; i < end; i += THREADS) {
@@ -65,7 +71,8 @@ static __global__ void __launch_bounds__(THREADS) count_kernel(sorting s)
         s.histogram[(int64_t)blockIdx.x * DIGITS + d] = count[d];
 }
 
-/* The position of the block's first entry of each digit; thread d handles digit d. */
+/* The position of the block's first entry of each digit; thread d handles digit d: entries of lower
+ * digits in all blocks, and of this digit in earlier blocks. */
 static __device__ __forceinline__ uint32_t first_of_digit(const sorting &s, uint32_t *scratch)
 {
     uint32_t before = 0, all = 0;
@@ -74,7 +81,8 @@ static __device__ __forceinline__ uint32_t first_of_digit(const sorting &s, uint
         before += b < blockIdx.x ? count : 0;
         all += count;
     }
-    /* Add the entries of all lower digits. */
+    /* Add the entries of all lower digits: an inclusive prefix sum by warps, minus the digit
+     * itself. */
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     uint32_t sum = all;
     for (int k = 1; k < 32; k *= 2) {
@@ -101,6 +109,8 @@ static __device__ __forceinline__ uint32_t peers_of(int digit, bool there)
     return peers;
 }
 
+/* Second half: moves every entry to its place. Warps of a block take consecutive parts of its tile,
+ * so places in ascending order keep the sort stable. */
 static __global__ void __launch_bounds__(THREADS) place_kernel(sorting s)
 {
     __shared__ uint32_t next[WARPS][DIGITS], scratch[WARPS];
@@ -109,23 +119,26 @@ static __global__ void __launch_bounds__(THREADS) place_kernel(sorting s)
     const int64_t end = begin + share < s.n ? begin + share : s.n;
     for (int d = threadIdx.x; d < WARPS * DIGITS; d += THREADS)
         next[d / DIGITS][d % DIGITS] = 0;
-    __syncthreads();
+    __syncthreads(); /* all counters are 0 */
     for (int64_t i = begin + lane; i < end; i += 32)
         atomicAdd(&next[warp][digit_of(s, row_of(s, i))], 1u);
     uint32_t at = first_of_digit(s, scratch);
-    __syncthreads();
+    __syncthreads(); /* counts of all warps are complete */
+    /* Turn counts into positions: warp w starts after the entries of earlier warps. */
     for (int w = 0; w < WARPS; w++) {
         const uint32_t count = next[w][threadIdx.x];
         next[w][threadIdx.x] = at;
         at += count;
     }
-    __syncthreads();
-    for (int64_t first = begin; first < end; first += 32) { /* in order: the sort is stable */
+    __syncthreads(); /* positions are complete */
+    /* Ascending, 32 entries at a time: entries of one digit keep their order. */
+    for (int64_t first = begin; first < end; first += 32) {
         const int64_t i = first + lane;
         const bool there = i < end;
         const uint32_t row = there ? row_of(s, i) : 0;
         const int digit = digit_of(s, row);
         const uint32_t peers = peers_of(digit, there), before = peers & ((1u << lane) - 1);
+        /* Read by all peers before the first of them advances it. */
         const uint32_t place = next[warp][digit] + __popc(before);
         __syncwarp();
         if (there) {
@@ -134,7 +147,7 @@ static __global__ void __launch_bounds__(THREADS) place_kernel(sorting s)
             if (before == 0)
                 next[warp][digit] += __popc(peers);
         }
-        __syncwarp();
+        __syncwarp(); /* the next 32 entries read the new position */
     }
 }
 
@@ -145,14 +158,16 @@ typedef struct {
     int64_t n, tile, rows;       /* entries in all, entries of a tile, rows of x */
     uint32_t tiles;              /* blocks cover all tiles of the first columns, then of the next */
     int64_t columns;
-    float *
-        partial; /* [tiles][2][columns]: sums of the row from before the tile, and of the row that continues after it */
+    /* [tiles][2][columns]: sums of the row from before the tile, and of the row that continues
+     * after it. */
+    float *partial;
 } scattering;
 
-#define MAX_TILE 64
-#define AHEAD 8 /* entries loaded before any is added */
+#define MAX_TILE 64 /* entries; bounds the shared memory of a tile */
+#define AHEAD 8     /* entries loaded before any is added */
 
 template <typename T, int V>
+/* Rounds once: the sum of all entries of the row is in f32. */
 static __device__ __forceinline__ void add_to(T *to, const float (&sum)[V])
 {
     wf_pack<T, V> x = wf_load_pack<T, V>(to);
@@ -162,6 +177,7 @@ static __device__ __forceinline__ void add_to(T *to, const float (&sum)[V])
     wf_store_pack<T, V>(to, x);
 }
 
+/* Stores a partial sum in f32. */
 template <int V> static __device__ __forceinline__ void keep(float *to, const float (&sum)[V])
 {
     constexpr int P = V < 4 ? V : 4;
@@ -175,7 +191,7 @@ template <int V> static __device__ __forceinline__ void keep(float *to, const fl
     }
 }
 
-/* A block handles one tile and blockDim.x packs of columns. y aliases x. */
+/* Second step. A block handles one tile and blockDim.x packs of columns. y aliases x. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, const T *from, T *y)
 {
@@ -217,13 +233,14 @@ static __global__ void __launch_bounds__(THREADS) tile_kernel(scattering s, cons
 #pragma unroll
             for (int k = 0; k < V; k++)
                 sum[k] += wf_load(x[u].x[k]);
-            if (!ends && first + u + 1 < count)
+            if (!ends && first + u + 1 < count) /* the row goes on in this tile */
                 continue;
-            if (row == none)
+            if (row == none) /* out of range: dropped */
                 ;
             else if (began && ends)
                 add_to<T, V>(y + row * s.columns, sum);
             else
+                /* Slot 0: the row came from the tile before; slot 1: it continues in the next. */
                 keep<V>(partial + (began ? s.columns : 0), sum);
 #pragma unroll
             for (int k = 0; k < V; k++)
@@ -256,13 +273,15 @@ static __device__ __forceinline__ int64_t last_tile(const scattering &s, int64_t
 
 #define LANES 32 /* packs of columns per block */
 
+/* Third step. A block handles the row that continues after tile t, if the row began there; all
+ * other blocks return. Eight groups of 32 lanes take every eighth tile, and are added in order. */
 template <typename T, int V>
 static __global__ void __launch_bounds__(THREADS) join_kernel(scattering s, T *y)
 {
     __shared__ float scratch[THREADS * V];
     const int64_t chunk = blockIdx.x / s.tiles, t = blockIdx.x % s.tiles;
     const int64_t begin = t * s.tile, end = begin + s.tile;
-    if (end >= s.n)
+    if (end >= s.n) /* the last tile: no row continues */
         return;
     const uint32_t row = s.row[end - 1];
     const bool began = begin == 0 || s.row[begin - 1] != row;
@@ -295,8 +314,8 @@ static __global__ void __launch_bounds__(THREADS) join_kernel(scattering s, T *y
 #pragma unroll
     for (int k = 0; k < V; k++)
         scratch[k * THREADS + threadIdx.x] = sum[k];
-    __syncthreads();
-    if (group > 0 || !there)
+    __syncthreads();         /* all groups have stored their sums */
+    if (group > 0 || !there) /* after the barrier: all threads must reach it */
         return;
     for (int g = 1; g < WARPS; g++)
 #pragma unroll
@@ -325,6 +344,7 @@ static layout layout_of(int64_t n, int64_t rows, int64_t columns)
         s.tile *= 2;
     s.tiles = (n + s.tile - 1) / s.tile;
     size_t at = 0;
+    /* Lists start at multiples of 256 bytes. */
     const size_t list = ((size_t)n * sizeof(uint32_t) + 255) / 256 * 256;
     for (int i = 0; i < 4; i++, at += list)
         s.lists[i] = at;
@@ -358,7 +378,7 @@ static sorted sort_entries(const wf_launch *l, const layout *s)
                     .rows = s->rows,
                     .histogram = (uint32_t *)(base + s->histogram),
                     .fault = l->fault};
-    int which = 0;
+    int which = 0; /* the first pass reads the indices, so no list is needed yet */
     do {
         sort.from = pair[!which];
         sort.to = pair[which];
@@ -369,6 +389,7 @@ static sorted sort_entries(const wf_launch *l, const layout *s)
         sort.indices = NULL;
         sort.shift += 8;
         which = !which;
+        /* As many passes as the row count has bytes; its value itself must sort last. */
     } while (s->rows >> sort.shift > 0);
     return sort.to;
 }
@@ -389,7 +410,7 @@ static void add_entries(const wf_launch *l, const layout *s, sorted list)
     WF_RUN((tile_kernel<T, V>), (unsigned)(s->tiles * ((packs + threads - 1) / threads)),
            (unsigned)threads, 0, wf_cuda_stream(l))
     (job, (const T *)l->in[2].data, (T *)l->out[0].data);
-    constexpr int P = V < 4 ? V : 4; /* sums are f32 */
+    constexpr int P = V < 4 ? V : 4; /* f32 sums: at most 4 per pack */
     const int64_t sums = s->columns / P;
     WF_RUN((join_kernel<T, P>), (unsigned)(s->tiles * ((sums + LANES - 1) / LANES)), THREADS, 0,
            wf_cuda_stream(l))
@@ -402,7 +423,7 @@ wf_status wf_cuda_launch_scatter(const wf_launch *l)
     const int64_t rows = x->dim[0], count = wf_view_count(x), n = l->in[1].dim[0];
     if (!out->data || count == 0)
         return WF_OK;
-    if (out->data != x->data)
+    if (out->data != x->data) /* not in place: the sums are added to a copy */
         wf_cuda_copy_dense(l, x, out->data);
     if (n == 0)
         return wf_cuda_launched(l);

@@ -10,7 +10,7 @@
 #include "device/cuda/each.cuh"
 
 #define THREADS 256
-#define UNROLL 4
+#define UNROLL 4 /* units that a thread loads before it stores them */
 
 typedef struct {
     uint32_t x[4];
@@ -49,7 +49,8 @@ static void run_copy(const wf_launch *l, const wf_walk *w, const void *from, voi
     (wf_each_of<2>(w, V), (const T *)from, (T *)to);
 }
 
-/* Whether the walk can move elements of `times` the size. */
+/* Whether the walk can move units of `times` the size: both sides are contiguous, aligned and
+ * whole. */
 static bool widens(const wf_walk *w, const void *from, const void *to, int bytes, int times)
 {
     return w->dim[w->rank - 1] % times == 0 && w->stride[0][w->rank - 1] == 1 &&
@@ -57,6 +58,7 @@ static bool widens(const wf_walk *w, const void *from, const void *to, int bytes
            wf_walk_packs(w, 1, to, bytes, times);
 }
 
+/* Divides all but the unit stride by `times`. */
 static wf_walk widened(const wf_walk *w, int times)
 {
     wf_walk wide = *w;
@@ -104,12 +106,14 @@ static void run_elements(const wf_launch *l, const wf_walk *w, const void *from,
 
 #define TILE 64 /* rows and columns of a tile, in elements */
 
-/* Transposes a matrix [rows, columns] with contiguous columns, once for every item of `outer`. A
- * thread reads and writes P contiguous elements at once. */
+/* Transposes a matrix [rows, columns] with contiguous columns, once for every item of `outer`. One
+ * block of 256 threads per tile of 64 x 64. A thread reads and writes P contiguous elements at
+ * once. */
 typedef struct {
     int64_t rows, columns;
-    int64_t from_row, to_column; /* strides */
-    int64_t tiles_down, tiles_across;
+    /* Strides of the source's rows and of the target's columns, in elements. */
+    int64_t from_row, to_column;
+    int64_t tiles_down, tiles_across; /* tiles along rows and along columns */
 } transposition;
 
 template <typename T, int P>
@@ -117,10 +121,8 @@ static __global__ void __launch_bounds__(THREADS)
     transpose_kernel(wf_each<2> outer, transposition t, const T *from, T *to)
 {
     constexpr int LANES = TILE / P, STEP = THREADS / LANES;
-    constexpr int PITCH =
-        TILE + (sizeof(T) >= 4
-                    ? 1
-                    : 4 / sizeof(T)); /* an odd number of 32-bit words avoids bank conflicts */
+    /* An odd number of 32-bit words per line avoids bank conflicts when columns are read. */
+    constexpr int PITCH = TILE + (sizeof(T) >= 4 ? 1 : 4 / sizeof(T));
     __shared__ __align__(16) T tile[TILE * PITCH];
     const int64_t across = blockIdx.x % t.tiles_across, rest = blockIdx.x / t.tiles_across;
     const int64_t row = rest % t.tiles_down * TILE, column = across * TILE;
@@ -129,6 +131,7 @@ static __global__ void __launch_bounds__(THREADS)
     from += p.at[0] + row * t.from_row + column;
     to += p.at[1] + column * t.to_column + row;
 
+    /* Load all lines of this thread before the first one is stored to shared memory. */
     wf_pack<T, P> x[TILE / STEP];
 #pragma unroll
     for (int i = 0; i < TILE / STEP; i++)
@@ -142,7 +145,7 @@ static __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int k = 0; k < P; k++)
                 tile[(line + i * STEP) * PITCH + lane + k] = x[i].x[k];
-    __syncthreads();
+    __syncthreads(); /* the tile is complete: other threads wrote the columns that this one reads */
 #pragma unroll
     for (int i = 0; i < TILE / STEP; i++) {
         wf_pack<T, P> y;
@@ -160,7 +163,7 @@ static int crossing_axis(const wf_walk *w)
 {
     const int last = w->rank - 1;
     if (w->stride[1][last] != 1 || w->stride[0][last] == 1 || w->stride[0][last] == 0 ||
-        w->dim[last] < 8)
+        w->dim[last] < 8) /* shorter rows are not worth a tile */
         return -1;
     for (int a = 0; a < last; a++)
         if (w->stride[0][a] == 1 && w->dim[a] >= 8)
@@ -204,6 +207,7 @@ static bool run_transposed(const wf_launch *l, const wf_walk *w, const void *fro
 
 /* ---- Boxes ---- */
 
+/* Copies one box. NULL `from` writes zeros, which need no transposition. */
 template <typename T> static void run_box(const wf_launch *l, wf_walk w, const void *from, void *to)
 {
     constexpr int wide = 16 / sizeof(T);
@@ -336,6 +340,7 @@ static wf_status launch_slice(const wf_launch *l)
     int64_t begin = a->begin;
     if (info->block > 1 && a->axis == in.rank - 1)
         begin = begin / info->block * (info->block_bytes / 2);
+    /* The offset is in units: elements, or 16-bit words of blocks. */
     copy_box(l, &out, unit_at(&in, begin * in.stride[a->axis], bytes), in.stride, out.data,
              out.stride, bytes);
     return wf_cuda_launched(l);

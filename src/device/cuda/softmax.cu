@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * softmax.cu - softmax over the last axis, and its gradient.
+ * softmax.cu - softmax over the last axis, and its gradient: [rows, length].
  *
  * A warp, or a block of up to 1024 threads, reads a row once and keeps it in registers. Longer rows
  * are read again from the cache in each pass. Sums are in f32, in an order that depends on the
  * length only.
+ *
+ * Thread m of a row takes packs m, m + THREADS, ... (at most PACKS of them). Each thread sums its
+ * own elements in ascending order; then the warp or block sums by a butterfly (kernels.cuh).
  */
 #include "device/cuda/kernels.cuh"
 
-#define PACKS 4 /* per thread, in registers */
+#define PACKS 4 /* packs per thread, in registers */
 
 typedef struct {
-    wf_cuda_view in[2]; /* x, or dy and y */
-    void *out;          /* dense */
-    int64_t rows, length;
+    wf_cuda_view in[2];   /* x, or dy and y */
+    void *out;            /* dense */
+    int64_t rows, length; /* length: elements per row */
 } job;
 
 /* Sums over the threads of a row: a warp, or a block of THREADS. */
@@ -26,7 +29,7 @@ template <int THREADS> static __device__ __forceinline__ float team_max(float x,
     return THREADS == 32 ? wf_warp_max(x) : wf_block_max(x, scratch);
 }
 
-/* Pack i of this thread as f32; `other` past the end of the row. */
+/* Loads the packs of this thread as f32; elements past the end of the row are `other`. */
 template <typename T, int V, int THREADS>
 static __device__ __forceinline__ void load(const T *row, int64_t length, int member, float other,
                                             float (&x)[PACKS][V])
@@ -72,7 +75,7 @@ static __global__ void __launch_bounds__(BLOCK(THREADS)) softmax_kernel(job j)
     __shared__ float scratch[32];
     const int64_t r = (int64_t)blockIdx.x * (BLOCK(THREADS) / THREADS) + threadIdx.x / THREADS;
     const int member = threadIdx.x % THREADS;
-    if (r >= j.rows)
+    if (r >= j.rows) /* whole warps or whole blocks: no thread waits for this one */
         return;
     float x[PACKS][V], top = -INFINITY, sum = 0;
     load<T, V, THREADS>((const T *)j.in[0].data + wf_cuda_row(j.in[0], r), j.length, member,
@@ -129,7 +132,7 @@ static __global__ void __launch_bounds__(BLOCK(THREADS)) softmax_grad_kernel(job
 
 /* ---- Rows of any length: a block reads each row once per pass ---- */
 
-#define LONG 1024
+#define LONG 1024 /* threads per block, one block per row */
 
 template <typename T> static __global__ void __launch_bounds__(LONG) long_softmax_kernel(job j)
 {
@@ -163,6 +166,7 @@ template <typename T> static __global__ void __launch_bounds__(LONG) long_grad_k
 
 /* ---- Launching ---- */
 
+/* Returns false if a row does not fit into the registers of THREADS threads. */
 template <typename T, int V, int THREADS> static bool run_rows(const wf_launch *l, const job *j)
 {
     if (j->length > (int64_t)THREADS * PACKS * V)
@@ -213,6 +217,8 @@ static wf_status launch(const wf_launch *l)
             j.in[i] = wf_cuda_view_of(&l->in[i]);
             packs &= aligned(&l->in[i], sizeof(T));
         }
+        /* The fewest threads whose registers hold a row; narrower teams leave more rows per
+         * multiprocessor. */
         const bool done = packs ? run_rows<T, V, 32>(l, &j) || run_rows<T, V, 256>(l, &j) ||
                                       run_rows<T, V, 1024>(l, &j)
                                 : run_rows<T, 1, 32>(l, &j) || run_rows<T, 1, 256>(l, &j);
