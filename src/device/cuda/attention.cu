@@ -8,33 +8,38 @@
  * columns (keys or lanes): it computes TILE x TILE scores or their gradients, then sums over the
  * columns into at most WIDTH elements of a head. Wider heads use several blocks, which repeat the
  * scores. No two blocks add to one sum, so the summation order depends on the shape only.
+ *
+ * Forward: rows are lanes, columns are keys; softmax is online (running maximum and sum). dq: the
+ * same rows and columns. dk and dv: rows are keys, columns are lanes. delta, one value per lane, is
+ * computed first into the workspace. Scores never exist in global memory.
  */
 #include "device/cuda/attention.cuh"
 #include "device/cuda/flash_launch.h"
 
 enum {
-    TILE = 64,
-    THREADS = 256, /* 16 x 16, each with 4 x 4 pairs: rows y + 16 i, columns x + 16 j */
-    SIDE = 16,
-    EACH = TILE / SIDE,
-    DEPTH = 32, /* elements of a row per step of a dot product */
-    FEW = 16    /* rows of values in shared memory at once */
+    TILE = 64,          /* rows and columns of scores per block */
+    THREADS = 256,      /* 16 x 16, each with 4 x 4 pairs: rows y + 16 i, columns x + 16 j */
+    SIDE = 16,          /* threads along each side */
+    EACH = TILE / SIDE, /* rows and columns per thread */
+    DEPTH = 32,         /* elements of a row per step of a dot product */
+    FEW = 16            /* rows of values in shared memory at once */
 };
 
 /* TILE rows or columns of scores; offsets are negative for missing ones. */
 typedef struct {
-    int64_t first[TILE], second[TILE],
-        out[TILE]; /* offsets in q, do and o (or dq), or in k, v and dk */
+    /* Offsets in q, do and o (or dq), or in k, v and dk; in elements. */
+    int64_t first[TILE], second[TILE], out[TILE];
     int position[TILE];
     float lse[TILE], delta[TILE]; /* for lanes */
 } side;
 
+/* Shared memory of a block. Operands and values are never needed at the same time. */
 typedef struct {
     union {
-        float operands[2][TILE][DEPTH + 1];
+        float operands[2][TILE][DEPTH + 1]; /* + 1: rows start in different banks */
         float values[FEW * 128];
     };
-    float pairs[TILE][TILE + 1];
+    float pairs[TILE][TILE + 1]; /* probabilities, or gradients of scores */
     side row, column;
     int low, high; /* smallest and largest position of the rows */
     int any;       /* whether any row may see any column */
@@ -71,7 +76,7 @@ static __device__ void put_lane(const wf_attention_problem &a, const wf_attentio
         to.second[c] = there ? wf_attention_offset(a.dout, 0, i, h) : -1;
         to.out[c] = there ? wf_attention_offset(a.dq, 0, i, h) : -1;
         to.lse[c] = there ? a.lse[i * a.lse_row + h] : 0;
-        to.delta[c] = there ? a.delta[i * a.heads + h] : 0;
+        to.delta[c] = there ? a.delta[i * a.heads + h] : 0; /* delta is dense */
     } else {
         to.out[c] = there ? wf_attention_offset(a.o, 0, i, h) : -1;
     }
@@ -83,6 +88,7 @@ static __device__ void put_key(const wf_attention_problem &a, const wf_attention
 {
     bool there = j < wf_attention_keys(a, s);
     int64_t page = 0, row = s.begin + j;
+    /* Keys of a page pool have the positions 0, 1, ... */
     to.position[c] = there && !a.table ? a.positions[row] : (int)j;
     if (there && a.table) {
         page = a.table[s.sequence * a.table_row + j / a.page];
@@ -108,7 +114,7 @@ static __device__ void tell_page(const wf_attention_problem &a, const shared &sh
 /* Computes the rows' bounds of positions. All threads call it after the rows are set. */
 static __device__ void find_bounds(shared &sh)
 {
-    __syncthreads();
+    __syncthreads(); /* all rows are set */
     if (threadIdx.x == 0) {
         sh.low = INT32_MAX;
         sh.high = INT32_MIN;
@@ -118,7 +124,7 @@ static __device__ void find_bounds(shared &sh)
                 sh.high = max(sh.high, sh.row.position[i]);
             }
     }
-    __syncthreads();
+    __syncthreads(); /* all threads see the bounds */
 }
 
 /* Sets a tile of columns by put(c), drops those that no row can see, and returns whether any
@@ -131,12 +137,13 @@ static __device__ bool put_columns(const wf_attention_problem &a, shared &sh, bo
     __syncthreads(); /* the previous tile is no longer read */
     if (c == 0)
         sh.any = 0;
-    __syncthreads();
+    __syncthreads(); /* any was cleared before a thread sets it */
     if (c < TILE) {
         put(c);
         const int64_t p = sh.column.position[c];
         const bool hidden =
             rows_are_queries
+                /* Behind every row's window, or after every row. */
                 ? (a.causal && p > sh.high) || (a.window > 0 && sh.low - p >= a.window)
                 : (a.causal && p < sh.low) || (a.window > 0 && p - sh.high >= a.window);
         if (hidden)
@@ -144,7 +151,7 @@ static __device__ bool put_columns(const wf_attention_problem &a, shared &sh, bo
         if (sh.column.first[c] >= 0)
             sh.any = 1;
     }
-    __syncthreads();
+    __syncthreads(); /* all columns are set */
     return sh.any != 0;
 }
 
@@ -175,10 +182,10 @@ static __device__ void multiply(shared &sh, float (&sum)[EACH][EACH], const wf_a
         for (int j = 0; j < EACH; j++)
             sum[i][j] = 0;
     for (int at = 0; at < length; at += DEPTH) {
-        __syncthreads();
+        __syncthreads(); /* the previous operands were read */
         load_operand(sh.operands[0], row, rows, at, length);
         load_operand(sh.operands[1], column, columns, at, length);
-        __syncthreads();
+        __syncthreads(); /* both operands are loaded */
 #pragma unroll 8
         for (int d = 0; d < DEPTH; d++) {
             float u[EACH], v[EACH];
@@ -204,7 +211,7 @@ static __device__ void add_values(shared &sh, float (&sum)[EACH][WIDTH / SIDE],
 {
     const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
     for (int from = 0; from < TILE; from += FEW) {
-        __syncthreads();
+        __syncthreads(); /* pairs are complete, and the previous values were read */
         for (int item = (int)threadIdx.x; item < FEW * WIDTH; item += THREADS) {
             const int r = item / WIDTH, c = at + item % WIDTH;
             const int64_t begin = columns[from + r];
@@ -212,7 +219,7 @@ static __device__ void add_values(shared &sh, float (&sum)[EACH][WIDTH / SIDE],
                                   ? wf_attention_load(value.type, value.data, begin + c)
                                   : 0.0f;
         }
-        __syncthreads();
+        __syncthreads(); /* the values are loaded */
 #pragma unroll 4
         for (int r = 0; r < FEW; r++) {
             float p[EACH];
@@ -254,6 +261,7 @@ typedef struct {
     float most, sum;
 } running;
 
+/* Over the 16 threads of a row, which are half a warp. */
 static __device__ __forceinline__ float side_max(float x)
 {
 #pragma unroll
@@ -270,7 +278,8 @@ static __device__ __forceinline__ float side_sum(float x)
     return x;
 }
 
-/* Turns scores into unnormalized probabilities in sh.pairs and rescales the running sums. */
+/* Turns scores into unnormalized probabilities in sh.pairs and rescales the running sums by e^(old
+ * maximum - new maximum). */
 template <int WIDTH>
 static __device__ void soften(const wf_attention_problem &a, shared &sh, float (&s)[EACH][EACH],
                               running (&r)[EACH], float (&sum)[EACH][WIDTH / SIDE])
@@ -290,6 +299,7 @@ static __device__ void soften(const wf_attention_problem &a, shared &sh, float (
             most = fmaxf(most, s[i][j]);
         }
         most = side_max(most);
+        /* A row without visible keys so far keeps p = 0 and shrink = 0, not NaN. */
         const float base = most == -INFINITY ? 0.0f : most, shrink = expf(r[i].most - base);
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
@@ -305,6 +315,7 @@ static __device__ void soften(const wf_attention_problem &a, shared &sh, float (
     }
 }
 
+/* Computes o and lse of one tile of lanes, for elements [at, at + WIDTH) of a head. */
 template <int WIDTH>
 static __device__ void attend(const wf_attention_problem &a, shared &sh,
                               const wf_attention_stretch &s, int kv_head, int at)
@@ -333,9 +344,9 @@ static __device__ void attend(const wf_attention_problem &a, shared &sh,
     const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        factor[i] = r[i].sum == 0 ? 0.0f : 1 / r[i].sum;
+        factor[i] = r[i].sum == 0 ? 0.0f : 1 / r[i].sum; /* no visible key: the result is 0 */
         const int64_t lane = s.first + y + i * SIDE, token = s.begin + lane / a.group;
-        if (a.lse && at == 0 && x == 0 && token < s.end)
+        if (a.lse && at == 0 && x == 0 && token < s.end) /* one block and one thread per row */
             a.lse[token * a.lse_row + kv_head * a.group + lane % a.group] =
                 r[i].sum == 0 ? -INFINITY : r[i].most + logf(r[i].sum);
     }
@@ -350,7 +361,7 @@ static __global__ void __launch_bounds__(THREADS)
     attention_forward(const wf_attention_problem a, int64_t tiles)
 {
     __shared__ shared sh;
-    if (a.irregular && !*a.irregular)
+    if (a.irregular && !*a.irregular) /* the regular case was handled by flash attention */
         return;
     wf_attention_check(a);
     const int parts = max((a.d_v + WIDTH - 1) / WIDTH, 1);
@@ -359,7 +370,7 @@ static __global__ void __launch_bounds__(THREADS)
         const wf_attention_stretch s = find_stretch(a, t, a.group);
         if (s.first >= (int64_t)(s.end - s.begin) * a.group)
             continue;
-        __syncthreads();
+        __syncthreads(); /* the last tile's rows are no longer read */
         attend<WIDTH>(a, sh, s, (int)(item / parts % a.kv_heads), (int)(item % parts) * WIDTH);
     }
 }
@@ -368,7 +379,7 @@ static __global__ void __launch_bounds__(THREADS)
  *
  * p = e^(s - lse), delta = do . o, ds = p (do . v - delta), then the derivatives of cap and scale. */
 
-/* One warp per row. */
+/* delta [n, heads] = do . o. One warp per row; lanes take every 32nd element. */
 static __global__ void attention_delta(const wf_attention_problem a)
 {
     if (a.irregular && !*a.irregular)
@@ -408,7 +419,8 @@ static __device__ void differentiate(const wf_attention_problem &a, shared &sh,
                 (rows_are_lanes ? wf_attention_sees(a, here, there)
                                 : wf_attention_sees(a, there, here))) {
                 const float capped = wf_attention_score(a, s[i][j]),
-                            slope = a.cap != 0 ? capped / a.cap : 0.0f;
+                            /* d/dx of cap tanh(x / cap) is 1 - (capped / cap)^2. */
+                    slope = a.cap != 0 ? capped / a.cap : 0.0f;
                 value = expf(capped - lanes.lse[lane]);
                 if (GRADIENT)
                     value *= (dp[i][j] - lanes.delta[lane]) * (1 - slope * slope) * a.scale;
@@ -417,6 +429,7 @@ static __device__ void differentiate(const wf_attention_problem &a, shared &sh,
         }
 }
 
+/* dq of one tile of lanes: sums ds k over the keys. */
 template <int WIDTH>
 static __global__ void __launch_bounds__(THREADS)
     attention_dq(const wf_attention_problem a, int64_t tiles)
@@ -481,6 +494,8 @@ static __device__ void sum_lanes(const wf_attention_problem &a, shared &sh,
     store_sums<WIDTH>(sh, sum, ones, VALUES ? a.dv : a.dk, at, VALUES ? a.d_v : a.d);
 }
 
+/* dk and dv of one tile of keys: sums over all lanes of the sequence, for all query heads of the
+ * group. */
 template <int WIDTH>
 static __global__ void __launch_bounds__(THREADS)
     attention_dkv(const wf_attention_problem a, int64_t tiles)
@@ -505,6 +520,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* ---- Launch ---- */
 
+/* Four blocks per multiprocessor; blocks loop over the items. */
 static unsigned grid_for(const wf_launch *l, int64_t items)
 {
     return wf_cuda_blocks(items, 1, wf_cuda_device_of(l)->processors * 4);
@@ -537,6 +553,7 @@ static void run_backward(const wf_launch *l, void *workspace, const int32_t *irr
     a.irregular = irregular;
     a.fault = irregular ? NULL : l->fault; /* flash_launch.cu reported them */
     const int64_t tiles = tile_count(&a, a.group), key_tiles = tile_count(&a, 1);
+    /* One size for all: a wide d or d_v makes both wide. */
     const bool narrow = a.d <= 64 && a.d_v <= 64;
     const int parts = narrow ? 1 : (a.d + 127) / 128, parts_v = narrow ? 1 : (a.d_v + 127) / 128;
     WF_RUN(attention_delta, grid_for(l, (int64_t)a.n * a.heads), THREADS, 0, stream)(a);
@@ -559,6 +576,7 @@ size_t wf_attention_workspace(const wf_device *, const wf_node *n)
     return (size_t)(q->d[0] * q->d[1]) * sizeof(float);
 }
 
+/* `irregular` not NULL: the kernels run only if the word on the device is not 0. */
 void wf_attention_run(const wf_launch *l, void *workspace, const int32_t *irregular)
 {
     const wf_view *q = &l->in[l->node->op == WF_OP_attention_grad ? 1 : 0];

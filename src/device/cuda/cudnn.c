@@ -10,8 +10,11 @@
 #include "device/cuda/cudnn_graph.h"
 #include "device/cuda/flash_launch.h"
 
-enum { WORKSPACE = 16 << 20, LINE = 256 }; /* bytes of a plan's workspace, and its alignment */
+/* Bytes of a plan's workspace, and the alignment of its parts. */
+enum { WORKSPACE = 16 << 20, LINE = 256 };
 
+/* The cases that the graphs of cudnn_graph.c describe: equal sequences, causal, no window or soft
+ * cap, as many kv heads as q heads. length > 1 excludes decoding. */
 static bool accepts(const wf_device *device, const wf_node *n)
 {
     const int first = n->op == WF_OP_attention_grad ? 1 : 0;
@@ -25,6 +28,7 @@ static bool accepts(const wf_device *device, const wf_node *n)
            q->d[2] % 8 == 0 && q->d[2] <= 128 && wf_dnn_available(NULL);
 }
 
+/* Strides and sizes identify a plan; addresses do not. */
 static wf_dnn_shape shape_of(const wf_launch *l, const wf_flash *f)
 {
     wf_dnn_shape s;
@@ -68,6 +72,7 @@ static const wf_kernel *own(const wf_device *device, const wf_node *n)
     return found;
 }
 
+/* Room for either: prepare may find no plan. */
 static size_t workspace(const wf_device *device, const wf_node *n)
 {
     const int first = n->op == WF_OP_attention_grad ? 1 : 0;

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* cudnn_graph.c - builds, caches and runs cuDNN's attention plans. */
+/*
+ * cudnn_graph.c - builds, caches and runs cuDNN's attention plans.
+ *
+ * cuDNN's backend API describes a computation as a graph of descriptors; its heuristic returns
+ * engines that run the whole graph as one kernel. q, k, v, o are [B, H, T, D] in bf16 or f16 with
+ * arbitrary token and head strides, statistics f32 [B, H, T, 1]. Intermediate tensors are virtual:
+ * they never exist in memory.
+ *
+ * cuDNN recognises attention by its pattern of operations, so their order below matters. The library
+ * is loaded once per process, for the first GPU that uses it. Everything is guarded by `lock`;
+ * without cuDNN's headers the file compiles to stubs.
+ */
 #include "device/cuda/cudnn_graph.h"
 
 #if defined(__has_include)
@@ -37,6 +48,7 @@ static struct {
     const char *(*error_text)(cudnnStatus_t);
 } dnn;
 
+/* Function pointers are stored by offset (library.c). */
 #define SYMBOL(field, name)                               \
     {                                                     \
         name, (size_t)((char *)&dnn.field - (char *)&dnn) \
@@ -47,8 +59,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cudnnHandle_t handle;
 static int owner; /* the GPU of the handle; other GPUs do not use cuDNN */
 static bool loaded;
-static char fault[512];
+static char fault[512]; /* why cuDNN is unavailable, or the last failure */
 
+/* Runs once. Failures stay: cuDNN is then off for the process. */
 static void load(void)
 {
     static const char *const names[] = {"libcudnn.so.9", "libcudnn.so", NULL};
@@ -88,19 +101,21 @@ bool wf_dnn_available(const char **why)
 
 /* ---- Building: after the first failure, all calls do nothing ---- */
 
+/* Enough for the gradient, the larger of the two graphs. */
 enum { MOST_DESCS = 192, MOST_OPS = 32, CONFIGS = 8 };
 /* Ids that bind tensors to memory. Virtual tensors have ids from LAST on. */
 enum { Q = 1, K, V, O, STATS, SCALE, HIDDEN, ONE, DOUT, DQ, DK, DV, SUM, DQ_SUM, LAST = 100 };
 
 typedef struct {
     const wf_dnn_shape *s;
-    desc made[MOST_DESCS], op[MOST_OPS];
+    desc made[MOST_DESCS], op[MOST_OPS]; /* all descriptors, and those of operations in order */
     int made_count, op_count;
-    int64_t next;
-    cudnnDataType_t narrow;
+    int64_t next;           /* id of the next virtual tensor */
+    cudnnDataType_t narrow; /* type of q, k, v and gradients */
     bool failed;
 } building;
 
+/* Plans are never freed: a captured CUDA graph may refer to them. */
 struct wf_dnn_plan {
     struct wf_dnn_plan *next;
     wf_dnn_shape shape;
@@ -109,6 +124,7 @@ struct wf_dnn_plan {
 };
 static wf_dnn_plan *plans;
 
+/* Keeps the first failure. */
 static void note(building *b, const char *what, cudnnStatus_t status)
 {
     if (b->failed || status == CUDNN_STATUS_SUCCESS)
@@ -123,6 +139,7 @@ static desc make(building *b, cudnnBackendDescriptorType_t type)
     if (b->failed)
         return NULL;
     note(b, "a descriptor", dnn.desc_create(type, &d));
+    /* More than MOST_DESCS are only leaked, not used wrongly. */
     if (d && b->made_count < MOST_DESCS)
         b->made[b->made_count++] = d;
     return d;
@@ -158,6 +175,7 @@ typedef struct {
     int64_t d[4];
 } four;
 
+/* id 0: a new virtual tensor. SCALE, HIDDEN and ONE are scalars passed by value. */
 static desc tensor(building *b, int64_t id, cudnnDataType_t type, four dim, four stride)
 {
     desc d = make(b, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
@@ -195,6 +213,7 @@ static desc scores(building *b, cudnnDataType_t type)
     return tensor(b, 0, type, (four){{b->s->batch, h, t, t}}, (four){{h * t * t, t * t, t, 1}});
 }
 
+/* The same, transposed, by strides. */
 static desc scores_turned(building *b)
 {
     int64_t h = b->s->heads, t = b->s->length;
@@ -292,6 +311,7 @@ static desc masked(building *b, desc s, desc hidden)
     return pointwise(b, CUDNN_POINTWISE_BINARY_SELECT, 0, s, hidden, seen, scores(b, F32));
 }
 
+/* s = scale q k^T; p = softmax(masked s); o = p v; stats = max + log(sum). */
 static void describe_forward(building *b)
 {
     const wf_dnn_shape *s = b->s;
@@ -311,6 +331,8 @@ static void describe_forward(building *b)
     product(b, p, v, o);
 }
 
+/* delta = sum(do o); p = exp(masked(scale q k^T) - stats); dv = p^T do; ds = p (do v^T - delta)
+ * scale; dk = ds^T q; dq = ds k, summed in f32 and rounded by a last pass. */
 static void describe_gradient(building *b)
 {
     const wf_dnn_shape *s = b->s;
@@ -362,7 +384,7 @@ static void choose_plan(building *b, desc graph, int64_t most, wf_dnn_plan *out)
         note(b, "looking for a plan",
              dnn.get(ways, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS,
                      &count, config));
-    /* `count` is the total; at most CONFIGS were returned. */
+    /* `count` is the total; at most CONFIGS were returned. An engine that fails is skipped. */
     for (int64_t i = 0; !b->failed && i < count && i < CONFIGS; i++) {
         int64_t got;
         desc plan = make(b, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
@@ -399,12 +421,14 @@ static void build(wf_dnn_plan *p, int64_t most)
     choose_plan(&b, graph, most, p);
 }
 
+/* The handle belongs to the GPU that was current when it was created. */
 static bool is_owner(void)
 {
     int now = -1;
     return cudaGetDevice(&now) == cudaSuccess && now == owner;
 }
 
+/* NULL: not built, or cuDNN has no plan. Does not build: launches call it during capture. */
 const wf_dnn_plan *wf_dnn_find(const wf_dnn_shape *shape)
 {
     const wf_dnn_plan *p;
@@ -442,6 +466,7 @@ const wf_dnn_plan *wf_dnn_build(const wf_dnn_shape *shape, size_t most, const ch
 
 /* ---- Running ---- */
 
+/* Bytes of delta and of dq in f32, which the plan takes as tensors, before its own workspace. */
 size_t wf_dnn_sums(const wf_dnn_shape *s)
 {
     size_t n = (size_t)s->batch * (size_t)s->heads * (size_t)s->length;
@@ -459,10 +484,10 @@ bool wf_dnn_run(const wf_dnn_plan *p, const wf_flash *f, void *workspace, cudaSt
     int64_t id[] = {Q, K, V, O, STATS, SCALE, HIDDEN, ONE, DOUT, DQ, DK, DV, SUM, DQ_SUM};
     void *at[] = {f->q.data, f->k.data,    f->v.data,  f->o.data,  f->lse,     &scale, &hidden,
                   &one,      f->dout.data, f->dq.data, f->dk.data, f->dv.data, sum,    dq_sum};
-    int64_t count = s->gradient ? 14 : 7;
+    int64_t count = s->gradient ? 14 : 7; /* the forward graph uses the first seven */
     building b = {.s = s};
     *why = fault;
-    pthread_mutex_lock(&lock);
+    pthread_mutex_lock(&lock); /* the handle has one stream: set it and run under the lock */
     note(&b, "a stream", dnn.set_stream(handle, stream));
     desc pack = make(&b, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
     set(&b, pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, at);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* library.c - finds a shared library and its functions. */
+/*
+ * library.c - finds a shared library and its functions.
+ *
+ * Libraries are loaded at run time, so one program runs with and without them. The search order is:
+ * the environment variable, the dynamic loader's path, then the toolkit's folders.
+ */
 #include "device/cuda/library.h"
 
 #include <dlfcn.h>
@@ -43,6 +48,7 @@ static void *open_library(const wf_cuda_library *library, const char **name)
     return handle;
 }
 
+/* A table with a missing function is not used at all. */
 static bool fill(const wf_cuda_library *library, void *handle, const char *name, void *table,
                  char *why, size_t bytes)
 {
@@ -53,6 +59,8 @@ static bool fill(const wf_cuda_library *library, void *handle, const char *name,
                      library->symbols[i].name);
             return false;
         }
+        /* POSIX allows converting dlsym's result to a function pointer; C does not, so copy the
+         * bits. */
         memcpy((char *)table + library->symbols[i].offset, &address, sizeof address);
     }
     return true;
@@ -71,7 +79,7 @@ bool wf_cuda_library_load(const wf_cuda_library *library, void *table, char *why
     else
         handle = open_library(library, &name);
     if (!handle) {
-        const char *reason = dlerror();
+        const char *reason = dlerror(); /* of the last attempt */
         snprintf(why, bytes, "cannot load %s: %s; add its folder to LD_LIBRARY_PATH", library->what,
                  reason ? reason : name);
         return false;

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* peak.cu - measures a GPU's peak memory bandwidth and arithmetic throughput. */
+/*
+ * peak.cu - measures a GPU's peak memory bandwidth and arithmetic throughput.
+ *
+ * Streams arrays that exceed the caches, with 16 bytes per thread and load. Arithmetic is chains of
+ * fused multiply-adds in registers, eight independent ones per thread to hide their latency.
+ */
 #include "device/cuda/kernels.cuh"
 
 #define THREADS 512
-#define ROUNDS 4096
-#define TRIES 7
+#define ROUNDS 4096 /* multiply-adds per chain */
+#define TRIES 7     /* the best counts */
 
 /* Sums with a never taken store, so that the compiler keeps the loads. */
 static __global__ void read_all(const float4 *from, int64_t n, float *never)
@@ -17,7 +22,7 @@ static __global__ void read_all(const float4 *from, int64_t n, float *never)
         sum += a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w;
         sum += c.x + c.y + c.z + c.w + d.x + d.y + d.z + d.w;
     }
-    if (sum == 1.25f)
+    if (sum == 1.25f) /* a value that the sum does not take */
         *never = sum;
 }
 
@@ -45,6 +50,7 @@ static __global__ void multiply_add(float *to)
     to[blockIdx.x * (int64_t)blockDim.x + threadIdx.x] = sum;
 }
 
+/* Resources of one measurement. */
 typedef struct {
     cudaStream_t stream;
     cudaEvent_t begin, end;
@@ -106,7 +112,7 @@ extern "C" wf_status wf_cuda_peak(wf_device *device, int threads, size_t bytes, 
     (void)threads;
     WF_TRY(wf_cuda_try(device->ctx, cudaSetDevice(d->ordinal), "choosing the GPU"));
     b.n = (int64_t)(bytes / sizeof(float4));
-    b.blocks = (unsigned)d->processors * 4;
+    b.blocks = (unsigned)d->processors * 4; /* enough blocks to fill every multiprocessor */
     wf_status status = measure(device->ctx, &b, (size_t)b.n * sizeof(float4), out);
     cudaFree(b.memory);
     if (b.begin)

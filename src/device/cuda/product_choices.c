@@ -6,6 +6,9 @@
  * A line holds a key's fields, the way, nanoseconds, cuBLASLt's algorithm in hexadecimal, and a
  * checksum of all before it. Other lines are skipped. The algorithm is valid for one version of the
  * library, which the file name holds.
+ *
+ * The file is only a hint: is_good in product.c checks every choice before it is used, so a damaged
+ * or foreign file costs time, not correctness.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,7 +30,7 @@ static bool read_number(const char **at, int64_t *out)
     char *end;
     *out = strtoll(*at, &end, 10);
     bool found = end > *at && *end == ' ';
-    *at = end + found;
+    *at = end + found; /* skips the space */
     return found;
 }
 
@@ -46,6 +49,7 @@ static bool read_algo(const char **at, wf_lt_algo *out)
     return *(*at)++ == ' ';
 }
 
+/* Returns false for any line that this version did not write completely. */
 static bool read_line(const char *line, wf_product_entry *out)
 {
     const char *at = line;
@@ -63,6 +67,7 @@ static bool read_line(const char *line, wf_product_entry *out)
            strtoull(at, NULL, 16) == wf_hash_fnv1a(WF_FNV1A, line, (size_t)(at - line));
 }
 
+/* A choice that this process has made already wins over the file's. */
 static void enter_line(wf_cuda_products *all, const char *line)
 {
     wf_product_entry read = {.way = WF_WAY_COUNT};
@@ -126,7 +131,7 @@ static size_t write_line(char line[LINE], const wf_product_entry *e)
     for (int i = 0; i < KEY_FIELDS; i++)
         n += (size_t)snprintf(line + n, LINE - n, "%" PRId64 " ", e->key.f[i]);
     n += (size_t)snprintf(line + n, LINE - n, "%d %" PRId64 " ", (int)e->way,
-                          (int64_t)(e->us * 1000) + 1);
+                          (int64_t)(e->us * 1000) + 1); /* + 1: never 0, which would mean untimed */
     for (int i = 0; i < 8; i++)
         n += (size_t)snprintf(line + n, LINE - n, "%016" PRIx64, e->algo.data[i]);
     n += (size_t)snprintf(line + n, LINE - n, " ");
@@ -134,11 +139,13 @@ static size_t write_line(char line[LINE], const wf_product_entry *e)
                                 wf_hash_fnv1a(WF_FNV1A, line, n));
 }
 
+/* Reads the file again first: other processes may have added lines meanwhile. */
 void wf_product_choices_write(wf_cuda_products *all)
 {
     if (!all->path)
         return;
     read_file(all);
+    /* LINE bytes per entry, more than a line needs. */
     char *text = wf_mem_array(all->ctx, (size_t)all->count, LINE);
     size_t bytes = 0;
     for (int i = 0; text && i < all->count; i++)

@@ -6,6 +6,9 @@
  * converted to f32 in the workspace first, and the result is f32 before it is rounded, as the op's
  * definition requires. Where rounding is allowed, a quantized weight is converted to the other
  * operand's type instead.
+ *
+ * All GEMMs are y [m, n] = a [m, k] b [k, n], by batch. Rows of the library and of the plain kernel
+ * share these functions; product.c decides how each GEMM runs.
  */
 #include "device/cuda/product.h"
 
@@ -14,9 +17,11 @@
 /* Axes beyond a strided batch: the GEMM runs once per index. */
 typedef struct {
     int rank;
-    int64_t dim[WF_MAX_RANK], a[WF_MAX_RANK], b[WF_MAX_RANK], y[WF_MAX_RANK]; /* strides */
+    /* Axis lengths, and strides of each matrix in elements. */
+    int64_t dim[WF_MAX_RANK], a[WF_MAX_RANK], b[WF_MAX_RANK], y[WF_MAX_RANK];
 } outer_axes;
 
+/* An axis of length 1 changes nothing. */
 static void add_outer(outer_axes *o, int64_t dim, int64_t a, int64_t b, int64_t y)
 {
     if (dim == 1)
@@ -27,7 +32,7 @@ static void add_outer(outer_axes *o, int64_t dim, int64_t a, int64_t b, int64_t 
     o->y[o->rank++] = y;
 }
 
-static wf_cuda_matrix matrix_of(const wf_view *v)
+static wf_cuda_matrix matrix_of(const wf_view *v) /* a vector has no row stride */
 {
     return (wf_cuda_matrix){
         .data = v->data, .type = v->type, .row = v->rank > 1 ? v->stride[v->rank - 2] : 0};
@@ -42,6 +47,7 @@ static void set_rows(wf_cuda_product *p, const wf_view *a, outer_axes *o)
     for (; i >= 0; i--) {
         if (a->dim[i] == 1)
             continue;
+        /* The axis does not continue the rows so far. */
         if (rows > 1 && a->stride[i] != rows * p->a.row)
             break;
         if (rows == 1)
@@ -50,6 +56,7 @@ static void set_rows(wf_cuda_product *p, const wf_view *a, outer_axes *o)
     }
     p->m = rows;
     for (; i >= 0; i--) {
+        /* b is the same weight for all rows; y is dense. */
         add_outer(o, a->dim[i], a->stride[i], 0, rows * p->n);
         rows *= a->dim[i];
     }
@@ -82,6 +89,7 @@ static void set_batch(wf_cuda_product *p, const wf_view *a, const wf_view *b, ou
     }
 }
 
+/* NULL stays NULL: an unread output. */
 static void *advance(const wf_cuda_matrix *x, int64_t elements)
 {
     return x->data ? (char *)x->data + elements * (int64_t)wf_type_bytes(x->type, 1) : NULL;
@@ -105,6 +113,7 @@ static wf_status multiply_all(const wf_cuda_work *w, const wf_cuda_product *p, c
         q.y.data = advance(&p->y, y);
         q.pre.data = advance(&p->pre, y);
         WF_TRY(wf_cuda_multiply(w, &q));
+        /* Counts up at[] like an odometer, first axis fastest. */
         for (int i = 0; i < o->rank && ++at[i] == o->dim[i]; i++)
             at[i] = 0;
     }
@@ -123,6 +132,7 @@ static wf_cuda_product sizes_of(const wf_node *n)
 {
     const wf_dims *a = &n->in[0]->shape, *y = &n->out[0].shape;
     wf_cuda_product p = {.batch = 1};
+    /* Rows of dw: columns of dy. */
     p.m = n->op == WF_OP_linear_grad_weight ? a->d[1] : wf_dims_rows(y);
     p.n = wf_dims_last(y);
     p.k = wf_dims_last(a);
@@ -147,6 +157,7 @@ static wf_cuda_product sizes_of(const wf_node *n)
     return p;
 }
 
+/* How operands of different types meet. */
 typedef enum { AS_IT_IS, ROUNDED /* b to a's type */, WIDENED /* all to f32 */ } meeting;
 
 static meeting meeting_of(const wf_node *n)
@@ -166,17 +177,18 @@ typedef struct {
     size_t end;
 } layout;
 
-static size_t lines(size_t bytes)
+static size_t lines(size_t bytes) /* every part is aligned to 256 bytes */
 {
     return (bytes + 255) / 256 * 256;
 }
 
+/* Depends on types and shapes only: the planner and the launch must agree. */
 static layout layout_of(const wf_node *n)
 {
     const wf_cuda_product p = sizes_of(n);
     const wf_value *a = n->in[0], *b = n->in[1];
     const meeting how = meeting_of(n);
-    const int64_t sums = n->op == WF_OP_linear_grad_weight ? p.m
+    const int64_t sums = n->op == WF_OP_linear_grad_weight ? p.m /* columns of the row sums */
                          : n->op == WF_OP_matmul_act_grad  ? p.n
                                                            : 0;
     layout at = {.a = lines(wf_cuda_product_scratch(&p, is_linear(n->op) && n->nin > 2, sums))};
@@ -232,6 +244,7 @@ static void set_ending(wf_cuda_product *p, const wf_launch *l)
         p->ending = WF_CUDA_ACT;
         p->act = (int)((const wf_attr_linear_act *)l->attr)->act;
         p->pre = (wf_cuda_matrix){.data = l->out[1].data, .type = y->type, .row = p->n};
+        /* Only the operand of the activation is read: store that as the result. */
         if (!y->data) { /* not read */
             p->ending = WF_CUDA_PLAIN;
             p->y = p->pre;
@@ -261,6 +274,7 @@ static wf_status multiply_widened(const wf_cuda_work *w, const wf_cuda_product *
     q.y.data = product;
     q.y.type = WF_F32;
     WF_TRY(multiply_all(w, &q, o));
+    /* The f32 results of all outer axes are dense: settle them in one launch. */
     for (int i = 0; i < o->rank; i++)
         whole.m *= o->dim[i];
     whole.m *= p->batch;
@@ -274,6 +288,7 @@ static wf_status multiply_widened(const wf_cuda_work *w, const wf_cuda_product *
 
 static wf_status multiply_node(const wf_launch *l, bool prepare)
 {
+    /* Scratch of the GEMM is at the start of the workspace. */
     const wf_cuda_work w = {l, prepare, l->workspace};
     const meeting how = meeting_of(l->node);
     const layout at = layout_of(l->node);
@@ -308,6 +323,8 @@ static wf_status launch_product(const wf_launch *l)
     return wf_cuda_launched(l);
 }
 
+/* Called once per step, before the first run: decides and times GEMMs, launches none of the
+ * step's. */
 static wf_status prepare_product(const wf_launch *l)
 {
     wf_status status = multiply_node(l, true);

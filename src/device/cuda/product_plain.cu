@@ -10,10 +10,10 @@
 #include "device/cuda/activation.cuh"
 #include "device/cuda/product.h"
 
-#define TILE 64
-#define SLAB 16
-#define BLOCK 256
-#define EACH 4
+#define TILE 64     /* rows and columns of a block's part of y */
+#define SLAB 16     /* values of k in shared memory at once */
+#define BLOCK 256   /* values of k whose sum is added to the total at once */
+#define EACH 4      /* rows and columns per thread */
 #define THREADS 256 /* 16 x 16, each with EACH x EACH elements */
 
 /* ---- Elements whose type is known at run time only ---- */
@@ -61,8 +61,8 @@ static __device__ float activate_any(int act, float x)
 typedef struct {
     const void *data;
     wf_type type;
-    int64_t rows, row, along,
-        batch; /* strides in elements: between rows, along k, between matrices */
+    /* Strides in elements: between rows, along k, between matrices. */
+    int64_t rows, row, along, batch;
 } operand;
 
 /* Loads rows [first, first + TILE) by k in [k0, k0 + SLAB) into tile[k][row], zeros beyond the
@@ -70,7 +70,7 @@ typedef struct {
 static __device__ __forceinline__ void load_tile(const operand &o, int64_t matrix, int64_t first,
                                                  int64_t k0, int64_t k, float (*tile)[TILE + 4])
 {
-    const bool k_first = o.along == 1;
+    const bool k_first = o.along == 1; /* read along k where that is contiguous */
     for (int e = threadIdx.x; e < TILE * SLAB; e += THREADS) {
         const int i = k_first ? e / SLAB : e % TILE, j = k_first ? e % SLAB : e / TILE;
         const bool inside = first + i < o.rows && k0 + j < k;
@@ -81,12 +81,15 @@ static __device__ __forceinline__ void load_tile(const operand &o, int64_t matri
 
 /* ---- The kernel ---- */
 
+/* Kernel argument. */
 typedef struct {
     wf_cuda_product p;
     operand a, b;
     int64_t tiles_m, tiles_n;
 } plain;
 
+/* Bias, addend and epilogue of one element, then rounds once. ACT rounds its operand first, as the
+ * stored `pre` is. */
 static __device__ __forceinline__ void end_element(const wf_cuda_product &p, int64_t matrix,
                                                    int64_t i, int64_t j, float x)
 {
@@ -110,7 +113,9 @@ static __device__ __forceinline__ void end_element(const wf_cuda_product &p, int
 
 static __global__ void __launch_bounds__(THREADS) plain_product(const plain q)
 {
+    /* + 4: rows stay aligned to 16 bytes and start in different banks. */
     __shared__ float a[SLAB][TILE + 4], b[SLAB][TILE + 4];
+    /* blockIdx.x numbers tiles row by row; blockIdx.y matrices. */
     const int64_t i0 = blockIdx.x / q.tiles_n * TILE, j0 = blockIdx.x % q.tiles_n * TILE;
     const int row = threadIdx.x / 16 * EACH, column = threadIdx.x % 16 * EACH;
     for (int64_t matrix = blockIdx.y; matrix < q.p.batch; matrix += gridDim.y) {
@@ -118,7 +123,7 @@ static __global__ void __launch_bounds__(THREADS) plain_product(const plain q)
         for (int64_t k0 = 0; k0 < q.p.k; k0 += SLAB) {
             load_tile(q.a, matrix, i0, k0, q.p.k, a);
             load_tile(q.b, matrix, j0, k0, q.p.k, b);
-            __syncthreads();
+            __syncthreads(); /* both tiles are loaded */
 #pragma unroll
             for (int k = 0; k < SLAB; k++)
 #pragma unroll
@@ -126,7 +131,7 @@ static __global__ void __launch_bounds__(THREADS) plain_product(const plain q)
 #pragma unroll
                     for (int j = 0; j < EACH; j++)
                         part[i][j] += a[k][row + i] * b[k][column + j];
-            __syncthreads();
+            __syncthreads(); /* both tiles were read: the next iteration overwrites them */
             if ((k0 + SLAB) % BLOCK == 0 || k0 + SLAB >= q.p.k)
 #pragma unroll
                 for (int i = 0; i < EACH; i++)
@@ -155,6 +160,7 @@ extern "C" void wf_cuda_plain_product(cudaStream_t stream, const wf_cuda_product
     q.tiles_n = (p->n + TILE - 1) / TILE;
     if (p->batch * p->m * p->n == 0)
         return;
+    /* 65535 is the limit of a grid's y; the kernel loops over the rest. */
     const dim3 grid((unsigned)(q.tiles_m * q.tiles_n), wf_cuda_blocks(p->batch, 1, 65535));
     WF_RUN(plain_product, grid, THREADS, 0, stream)(q);
 }

@@ -12,23 +12,25 @@
 
 #include "device/cuda/product_key.h"
 
+/* Timed runs per candidate, bursts per finalist, and most finalists. */
 enum { ROUNDS = 3, BURSTS = 3, FINALISTS = 6 };
 
-static const double near = 1.12; /* times the fastest: timed again */
-static const double noise =
-    1.01; /* prefer the heuristic's first candidate within 1% of the fastest */
-static const double burst_us = 15e3;
+static const double near = 1.12; /* times the fastest: candidates within it become finalists */
+/* Prefer the heuristic's first candidate within 1% of the fastest. */
+static const double noise = 1.01;
+static const double burst_us = 15e3; /* microseconds of a burst */
 
+/* Memory and events for timing one GEMM. */
 typedef struct {
     const wf_cuda_products *all;
     const wf_product_entry *e;
     const wf_cuda_product *p;
     cudaStream_t stream;
     cudaEvent_t begin, end;
-    void *memory;
+    void *memory; /* one allocation for all operands */
     wf_product_memory at;
-    void *second; /* a second result, shaped like at.d */
-    int *wrong;
+    void *second;        /* a second result, shaped like at.d */
+    int *wrong;          /* number of elements that differ, on the device */
     float *sums, *parts; /* for row sums, if requested */
 } bench;
 
@@ -37,11 +39,13 @@ typedef struct {
 /* Carves one allocation. `base` is NULL in the first pass, which only adds up sizes. */
 static void *place(char *base, size_t *used, int64_t bytes, int64_t align)
 {
+    /* Offset by the operand's alignment, as 256-aligned memory would flatter it. */
     char *at = base ? base + *used + (align == 256 ? 0 : align) : NULL;
     *used += ((size_t)bytes + 511) / 256 * 256;
     return at;
 }
 
+/* Returns the bytes used. A key has the sizes in cuBLASLt's order: A, B and D are column-major. */
 static size_t lay_out(bench *t, char *base)
 {
     const int64_t *f = t->e->key.f, last = f[KEY_BATCH] - 1;
@@ -87,6 +91,7 @@ static void end_bench(bench *t)
         cudaEventDestroy(t->begin);
     if (t->end)
         cudaEventDestroy(t->end);
+    /* Also after begin_bench failed: NULL is ignored. */
     cudaFree(t->memory);
     cudaGetLastError(); /* clear the out-of-memory error: the GEMM just stays untimed */
 }
@@ -143,7 +148,7 @@ static double time_runs(const bench *t, const entrant *x, int runs)
     float ms = 0;
     cudaEventRecord(t->begin, t->stream);
     for (int i = 0; i < runs; i++)
-        if (run_once(t, x) != 0)
+        if (run_once(t, x) != 0) /* the algorithm does not support this GEMM */
             return 0;
     cudaEventRecord(t->end, t->stream);
     if (cudaStreamSynchronize(t->stream) != cudaSuccess ||
@@ -212,6 +217,7 @@ static int find_fastest(const bench *t, entrant *list, int count, double *us)
     for (int r = 0; r < BURSTS; r++)
         for (int i = 0; i < n; i++)
             list[finalists[i]].us[r] = run_hot(t, &list[finalists[i]]);
+    /* Finalist 0 may be the heuristic's first: others must beat it by more than `noise`. */
     for (int i = 0; i < n; i++) {
         const double hot = median(list[finalists[i]].us, BURSTS);
         if (hot > 0 && (winner < 0 || hot * (winner == 0 ? noise : 1) < *us)) {
@@ -249,6 +255,7 @@ static int add_related(wf_cuda_products *all, const wf_product_entry *e, bool ta
     wf_product_drop(all, &other);
     for (int i = 0; i < n && count < WF_PRODUCT_CANDIDATES; i++) {
         wf_lt_candidate *next = &list[count];
+        /* The same algorithm may be proposed for several layouts. */
         if (is_listed(list, count, &found[i].algo) ||
             all->lt->check(all->handle, e->desc, e->a, e->b, e->d, e->d, &found[i].algo, next) !=
                 0 ||
@@ -270,7 +277,8 @@ static int list_candidates(wf_cuda_products *all, const wf_product_entry *e,
     return count;
 }
 
-/* Whether two algorithms agree up to the rounding of sums. */
+/* Whether two algorithms agree up to the rounding of sums. Runs both on equal data: a candidate for
+ * other layouts may be wrong here although the library accepts it. */
 static bool agree(const bench *t, const wf_lt_algo *a, const wf_lt_algo *b)
 {
     const int64_t *f = t->e->key.f;
@@ -278,7 +286,7 @@ static bool agree(const bench *t, const wf_lt_algo *a, const wf_lt_algo *b)
     const float slack = 0.02f * (1 + 0.25f * sqrtf((float)f[KEY_K])); /* for elements around 0.5 */
     const wf_type type = (wf_type)f[KEY_TYPE_D];
     const int64_t elements = f[KEY_LD_D] * f[KEY_N] + (f[KEY_BATCH] - 1) * f[KEY_STEP_D];
-    int wrong = 1;
+    int wrong = 1; /* stays 1 if a copy fails */
     at.d = t->second;
     cudaMemcpyAsync(t->second, t->at.d, wf_type_bytes(type, elements), cudaMemcpyDeviceToDevice,
                     t->stream); /* padding of rows, and the addend */
@@ -315,6 +323,7 @@ static void take_fastest(const bench *t, wf_cuda_products *all, wf_product_entry
     all->changed = true;
 }
 
+/* Returns microseconds of one of our kernels; 0 if it cannot run. */
 static double time_ours(const bench *t, void (*run)(const bench *t))
 {
     entrant ours = {.ours = run};
@@ -322,6 +331,7 @@ static double time_ours(const bench *t, void (*run)(const bench *t))
     return find_fastest(t, &ours, 1, &us) < 0 ? 0 : us;
 }
 
+/* Changes e->algo and e->us only. Without memory for the operands the heuristic's choice stays. */
 void wf_product_tune(wf_cuda_products *all, wf_product_entry *e, const wf_lt_candidate *proposed,
                      int count, const wf_cuda_product *p, cudaStream_t stream, double *ours_us)
 {

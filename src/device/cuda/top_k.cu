@@ -14,9 +14,9 @@ typedef unsigned long long key; /* the 64-bit type that shuffles and atomics acc
 
 typedef struct {
     wf_cuda_view x;
-    int64_t rows, length, k;
-    void *values;    /* [rows, k]; NULL: not read */
-    int32_t *places; /* [rows, k]; NULL: not read */
+    int64_t rows, length, k; /* of x; k <= length */
+    void *values;            /* [rows, k]; NULL: not read */
+    int32_t *places;         /* [rows, k]; NULL: not read */
 } choice;
 
 template <typename T> static __device__ __forceinline__ key key_at(const T *row, int64_t i)
@@ -37,9 +37,9 @@ static __device__ __forceinline__ void put(const choice &c, const T *row, int64_
 
 /* ---- One warp per row ---- */
 
-#define WARP_THREADS 128
-#define WARP_KEYS 8 /* most keys per lane */
-#define WARP_K 64
+#define WARP_THREADS 128 /* per block: four rows */
+#define WARP_KEYS 8      /* most keys per lane */
+#define WARP_K 64        /* largest k for which repeated maxima are used */
 
 template <typename T, int KEYS>
 static __global__ void __launch_bounds__(WARP_THREADS) warp_kernel(choice c)
@@ -52,17 +52,19 @@ static __global__ void __launch_bounds__(WARP_THREADS) warp_kernel(choice c)
     key keys[KEYS];
 #pragma unroll
     for (int i = 0; i < KEYS; i++)
+        /* 0 is below every key. */
         keys[i] = i * 32 + lane < c.length ? key_at(row, i * 32 + lane) : 0;
     for (int64_t at = 0; at < c.k; at++) {
         key best = 0;
 #pragma unroll
         for (int i = 0; i < KEYS; i++)
             best = keys[i] > best ? keys[i] : best;
-        for (int half = 16; half > 0; half /= 2) {
+        for (int half = 16; half > 0; half /= 2) { /* all lanes get the maximum */
             const key other = __shfl_xor_sync(0xffffffffu, best, half);
             best = other > best ? other : best;
         }
 #pragma unroll
+        /* Keys are unique, so exactly one lane drops its key. */
         for (int i = 0; i < KEYS; i++)
             keys[i] = keys[i] == best ? 0 : keys[i];
         if (lane == 0)
@@ -72,7 +74,7 @@ static __global__ void __launch_bounds__(WARP_THREADS) warp_kernel(choice c)
 
 /* ---- One block per row ---- */
 
-#define THREADS 512
+#define THREADS 512      /* per block: one row */
 #define DIGITS 256       /* values of a digit */
 #define SHARED_KEYS 4096 /* most keys sorted in shared memory */
 #define BLOCKS 256       /* most blocks; bounds the workspace */
@@ -86,13 +88,14 @@ static __device__ __forceinline__ key threshold_of(const T *row, int64_t length,
     for (int shift = 56; shift >= 0; shift -= 8) {
         for (int i = threadIdx.x; i < DIGITS; i += THREADS)
             histogram[i] = 0;
-        __syncthreads();
+        __syncthreads(); /* all counters are 0 */
         for (int64_t i = threadIdx.x; i < length; i += THREADS) {
             const key x = key_at(row, i);
+            /* Only keys that share the digits found so far. */
             if (shift == 56 || x >> (shift + 8) == prefix >> (shift + 8))
                 atomicAdd(&histogram[x >> shift & (DIGITS - 1)], 1u);
         }
-        __syncthreads();
+        __syncthreads();        /* all keys are counted */
         if (threadIdx.x == 0) { /* from the largest digit down, until k keys are covered */
             int64_t above = 0;
             int digit = DIGITS - 1;
@@ -102,18 +105,19 @@ static __device__ __forceinline__ key threshold_of(const T *row, int64_t length,
             found[1] = above;
             found[2] = histogram[digit];
         }
-        __syncthreads();
+        __syncthreads(); /* every thread reads what thread 0 found */
         prefix |= (key)found[0] << shift;
         k -= found[1];
         const bool all = found[2] == k;
-        __syncthreads();
+        __syncthreads(); /* found was read by all: the next digit overwrites it */
         if (all)
             break;
     }
     return prefix;
 }
 
-/* Bitonic sort, descending. n is a power of two. */
+/* Bitonic sort, descending. n is a power of two. Neighbouring runs are sorted in opposite
+ * directions (low & run), so that two of them form a bitonic sequence. */
 static __device__ __forceinline__ void sort_keys(key *keys, int64_t n)
 {
     for (int64_t run = 2; run <= n; run *= 2)
@@ -126,7 +130,7 @@ static __device__ __forceinline__ void sort_keys(key *keys, int64_t n)
                     keys[high] = a;
                 }
             }
-            __syncthreads();
+            __syncthreads(); /* the next step reads what other threads swapped */
         }
 }
 
@@ -141,27 +145,29 @@ static __global__ void __launch_bounds__(THREADS)
     key *keys = workspace ? workspace + blockIdx.x * room : shared_keys;
     for (int64_t r = blockIdx.x; r < c.rows; r += gridDim.x) {
         const T *row = (const T *)c.x.data + wf_cuda_row(c.x, r);
+        /* Keys are unique, so exactly k of them are not below it. */
         const key least = threshold_of(row, c.length, c.k, histogram, found);
         if (threadIdx.x == 0)
             count = 0;
-        for (int64_t i = c.k + threadIdx.x; i < room; i += THREADS)
+        for (int64_t i = c.k + threadIdx.x; i < room; i += THREADS) /* padding sorts to the end */
             keys[i] = 0;
         __syncthreads();
         for (int64_t i = threadIdx.x; i < c.length; i += THREADS) {
             const key x = key_at(row, i);
             if (x >= least)
-                keys[atomicAdd(&count, 1)] = x;
+                keys[atomicAdd(&count, 1)] = x; /* any order: the keys are sorted afterwards */
         }
         __syncthreads();
         sort_keys(keys, room);
         for (int64_t i = threadIdx.x; i < c.k; i += THREADS)
             put(c, row, r, i, keys[i]);
-        __syncthreads();
+        __syncthreads(); /* keys are read before the next row overwrites them */
     }
 }
 
 /* ---- Launching ---- */
 
+/* The sort needs a power of two. */
 static int64_t room_for(int64_t k)
 {
     int64_t room = 2;
