@@ -15,12 +15,13 @@ enum {
     THREADS = 128
 };
 
+/* Kernel argument. */
 typedef struct {
     const int32_t *start, *positions, *table; /* start [S + 1], positions [N] */
     int64_t tokens, sequences, pages, table_stride;
     int64_t pool_pages, page; /* pages of the pool, tokens per page */
     wf_cuda_any x, pool;
-    int64_t x_token, x_head; /* strides */
+    int64_t x_token, x_head; /* strides in elements */
     int64_t heads, width;
     bool wide; /* rows allow 16-byte copies */
     /* The hash table of `slots` entries, a power of two; NULL: few tokens. */
@@ -58,6 +59,7 @@ static __device__ int64_t place_of(const append_args &a, int64_t i)
 
 static __device__ int64_t hash_of(const append_args &a, int64_t place)
 {
+    /* The high bits of the product depend on all bits of the place. */
     return (int64_t)((uint64_t)place * 0x9e3779b97f4a7c15u >> 20) & (a.slots - 1);
 }
 
@@ -66,6 +68,7 @@ static __device__ int64_t entry_of(const append_args &a, int64_t place)
 {
     const unsigned long long key = (unsigned long long)place + 1;
     for (int64_t h = hash_of(a, place);; h = (h + 1) & (a.slots - 1)) {
+        /* Atomic: several threads may insert at once. */
         const unsigned long long found = atomicCAS(&a.key[h], 0ull, key);
         if (found == 0 || found == key)
             return h;
@@ -86,6 +89,7 @@ static __global__ void __launch_bounds__(256) append_claim(append_args a)
     const int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     const int64_t place = i < a.tokens ? place_of(a, i) : -1;
     if (place >= 0)
+        /* The largest token number wins, whatever the order. */
         atomicMax(&a.last[entry_of(a, place)], (int)i);
 }
 

@@ -5,11 +5,15 @@
  * The warps of a block take turns at groups of 32 keys. Each lane scores one key; then each lane
  * owns some elements of the output and the warp iterates over the keys. Finally the warps' partial
  * results are combined in order.
+ *
+ * q [N, H, D] with N <= 8; k and v packed or in page pools. Warp w takes keys 32 w, 32 w + 512,
+ * ...: the order depends on the number of keys only. Memory traffic is k and v once per query head.
  */
 #include "device/cuda/attention.cuh"
 
 enum {
-    TOKENS = 8, /* most tokens */
+    TOKENS = 8,
+    /* most tokens */
     THREADS = 512,
     WARPS = THREADS / 32,
     WIDTH = 256 /* largest head size */
@@ -67,12 +71,14 @@ static __device__ __forceinline__ void attend(const wf_attention_problem &a, sha
     const int64_t keys = wf_attention_keys(a, s);
     const T *k = (const T *)a.k.data, *v = (const T *)a.v.data;
     float most = -INFINITY, sum = 0, value[PARTS] = {};
+    /* Keys of one group are scored in parallel, then added one after the other. */
     for (int64_t first = warp * 32; first < keys; first += THREADS) {
         longlong2 at = make_longlong2(-1, -1);
         if (first + lane < keys)
             at = find_key(a, s, kv_head, position, first + lane);
         const float x =
             at.x < 0 ? -INFINITY : wf_attention_score(a, dot<T, W>(sh.q, k + at.x, a.d));
+        /* -Inf as long as no key is visible. */
         const float high = fmaxf(most, wf_warp_max(x)), base = high == -INFINITY ? 0.0f : high;
         const float p = expf(x - base), shrink = expf(most - base);
         most = high;
@@ -82,6 +88,7 @@ static __device__ __forceinline__ void attend(const wf_attention_problem &a, sha
             value[c] *= shrink;
 #pragma unroll 8
         for (int i = 0; i < 32; i++) {
+            /* The value's offset and weight of lane i's key. */
             const int64_t from = __shfl_sync(0xffffffffu, (long long)at.y, i);
             const float weight = __shfl_sync(0xffffffffu, p, i);
 #pragma unroll
@@ -109,15 +116,16 @@ static __global__ void __launch_bounds__(THREADS) attention_few(const wf_attenti
     if (c < a.d)
         sh.q[c] =
             wf_attention_load(a.q.type, a.q.data, wf_attention_offset(a.q, 0, token, head) + c);
-    __syncthreads();
+    __syncthreads(); /* q is complete */
     const wf_attention_stretch s =
         wf_attention_find(a, [&](int number) { return wf_attention_boundary(a, number) <= token; });
     attend<T, W, PARTS>(a, sh, s, token, head / a.group);
-    __syncthreads();
+    __syncthreads(); /* all warps have stored their parts */
     float most = -INFINITY, sum = 0, value = 0;
     for (int w = 0; w < WARPS; w++)
         most = fmaxf(most, sh.most[w]);
     for (int w = 0; w < WARPS; w++) {
+        /* A warp without keys has most = -Inf and share 0. */
         const float share = expf(sh.most[w] - (most == -INFINITY ? 0.0f : most));
         sum += sh.sum[w] * share;
         value += c < 32 * PARTS ? sh.value[w][c] * share : 0.0f;

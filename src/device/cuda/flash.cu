@@ -7,18 +7,24 @@
  * Probabilities are rounded to the operands' type for the second matmul. An invisible key has
  * probability 0; a NaN in its value still reaches the query as 0 * NaN if another query of the
  * block sees that key.
+ *
+ * q [N, H, D], k [N, Hk, D], v [N, Hk, Dv] in bf16 or f16; o [N, H, Dv], lse f32[N, H]. Grid: one
+ * block per head and BM tokens. Keys are added in ascending tiles of BN, so the order depends on
+ * the ranges and on D only. q is read once; k and v once per block.
  */
 #include "device/cuda/flash.cuh"
 
 /* Tile shapes: M x 16 rows per warp, BN keys per tile. KEPT: q stays in registers. */
 template <int D> struct forward_shape {
     enum {
+        /* Larger heads have fewer rows and smaller tiles, to fit registers and shared memory. */
         WARPS = D <= 64 ? 8 : 4,
         M = D > 64 && D <= 128 ? 2 : 1,
         BM = WARPS * M * 16,
         BN = D <= 64 ? 64 : 32,
         KEPT = D <= 64,
         BLOCKS = 2, /* fewest resident blocks per multiprocessor */
+        /* q, and two stages of k and v, 2 bytes per element. */
         BYTES = (BM + 4 * BN) * wf_tile<D>::STRIDE * 2
     };
     static_assert(BYTES <= 99 * 1024, "every supported GPU has 99 KiB");
@@ -85,7 +91,7 @@ static __device__ __forceinline__ void rebase(const float (&s)[M][N][4], running
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            float x = r[m][h].base;
+            float x = r[m][h].base; /* the largest score of the row, over its four lanes */
 #pragma unroll
             for (int n = 0; n < N; n++)
                 x = fmaxf(x, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
@@ -94,7 +100,7 @@ static __device__ __forceinline__ void rebase(const float (&s)[M][N][4], running
             most[m][h] = x;
             far = far || (x - r[m][h].base) * factor > FAR;
         }
-    if (!__any_sync(0xffffffffu, far))
+    if (!__any_sync(0xffffffffu, far)) /* the warp decides together: rescaling is uniform */
         return;
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -120,6 +126,7 @@ static __device__ __forceinline__ void soften(float (&s)[M][N][4], running (&r)[
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int h = 0; h < 2; h++) {
+            /* No visible key: all scores are -Inf, so all p are 0. */
             const float base = r[m][h].base == -INFINITY ? 0.0f : r[m][h].base * factor;
 #pragma unroll
             for (int n = 0; n < N; n++)
@@ -143,7 +150,7 @@ static __device__ __forceinline__ void finish(const wf_flash &f, float (&o)[M][O
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float sum = r[m][h].sum;
-            sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+            sum += __shfl_xor_sync(0xffffffffu, sum, 1); /* lanes of one row: xor 1 and 2 */
             sum += __shfl_xor_sync(0xffffffffu, sum, 2);
             float inverse = sum == 0 ? 0.0f : 1 / sum;
 #pragma unroll
@@ -176,6 +183,7 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
     const T *q = (const T *)f.q.data + head * f.q.head,
             *k = (const T *)f.k.data + kv_head * f.k.head,
             *v = (const T *)f.v.data + kv_head * f.v.head;
+    /* Ranges do not decrease, so the first and last token bound them. */
     const int begin = wf_keys_of(f, first).low, end = wf_keys_of(f, min(first + BM, f.n) - 1).high;
     const int warp_row = (int)threadIdx.x / 32 * M * 16, row = first + warp_row;
     const float factor = exponent_factor(f);
@@ -186,7 +194,7 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
         wf_load_tile<T, BN, D, THREADS>(to + BN * STRIDE, v, f.v.row, j, end, f.d_v, wide);
     };
     wf_load_tile<T, BM, D, THREADS>(q_tile, q, f.q.row, first, f.n, f.d, wide);
-    load_keys(begin, 0);
+    load_keys(begin, 0); /* the first keys and q are one group */
     wf_copy_commit();
 
     wf_range seen[M][2];
@@ -213,12 +221,14 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
         wf_copy_commit();
         if (j == begin)
             queries.keep();
+        /* The warp has no rows, or no row sees this tile. */
         if (row >= f.n || j >= high_row.high || j + BN <= low_row.low)
             continue;
         const T *k_tile = kv_tiles + stage * 2 * BN * STRIDE;
         float s[M][BN / 8][4];
         wf_scores<T, M, BN, D>(s, queries, k_tile);
         cap_scores(f, s);
+        /* Only tiles at the edge of a range need the mask. */
         if (j < high_row.low || j + BN > low_row.high)
             hide_keys(s, seen, j);
         rebase(s, r, o, factor);
@@ -230,6 +240,7 @@ static __global__ void __launch_bounds__(forward_shape<D>::WARPS * 32, forward_s
     finish(f, o, r, factor, row, head);
     if (!f.o.data)
         return;
+    /* q is no longer needed: its rows become a staging buffer for o. */
     T *rows = q_tile + warp_row * STRIDE;
     wf_put_rows<T, M, D, D>(rows, o, 1.0f);
     wf_store_rows<T, M * 16, D, D>(rows, (T *)f.o.data + head * f.o.head, f.o.row, row, f.n, f.d_v,

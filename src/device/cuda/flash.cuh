@@ -6,6 +6,9 @@
  * A tile is ROWS x D elements in shared memory with a row stride of STRIDE, which keeps the eight
  * rows of an ldmatrix in different banks. A warp owns M x 16 rows; its sums are float c[M][N /
  * 8][4].
+ *
+ * Element c[m][n][i] of a lane is row m * 16 + g + 8 (i / 2), column n * 8 + 2 t + i % 2, with g =
+ * lane / 4 and t = lane % 4 (mma.cuh). Operands are bf16 or f16, sums f32.
  */
 #ifndef WF_DEVICE_CUDA_FLASH_CUH
 #define WF_DEVICE_CUDA_FLASH_CUH
@@ -17,6 +20,7 @@
 
 template <int D> struct wf_tile {
     static_assert(D % 16 == 0, "a padded row must be an odd number of 16-byte chunks");
+    /* D + 8 elements: an odd number of 16-byte chunks, so consecutive rows shift by one. */
     enum { STRIDE = D + 8 };
 };
 
@@ -30,7 +34,7 @@ static __device__ __forceinline__ wf_range wf_keys_of(const wf_flash &f, int i)
 {
     if (i >= f.n)
         return {f.n, f.n};
-    if (f.length == 0)
+    if (f.length == 0) /* flash_ranges has computed them */
         return {f.low[i], f.high[i]};
     int begin = i / f.length * f.length;
     return {f.window > 0 ? max(begin, i - f.window + 1) : begin,
@@ -42,6 +46,7 @@ static __device__ __forceinline__ wf_range wf_queries_of(const wf_flash &f, int 
     if (f.length == 0)
         return {f.seen_low[j], f.seen_high[j]};
     int begin = j / f.length * f.length, end = begin + f.length;
+    /* Not j + window directly: it may overflow. */
     return {f.causal ? j : begin, f.window > 0 && f.window < end - j ? j + f.window : end};
 }
 
@@ -51,13 +56,14 @@ template <typename T, int ROWS, int D, int THREADS>
 static __device__ __forceinline__ void wf_load_tile(T *to, const T *from, int64_t row, int begin,
                                                     int end, int columns, bool wide)
 {
-    constexpr int CHUNKS = D / 8;
+    constexpr int CHUNKS = D / 8; /* 8 elements are 16 bytes */
 #pragma unroll
     for (int i = 0; i < (ROWS * CHUNKS + THREADS - 1) / THREADS; i++) {
         int item = i * THREADS + (int)threadIdx.x, r = item / CHUNKS, c = item % CHUNKS * 8;
         if (ROWS * CHUNKS % THREADS != 0 && item >= ROWS * CHUNKS)
             break;
         int left = begin + r < end ? max(min(columns - c, 8), 0) : 0;
+        /* A valid address: copies of 0 bytes read nothing. */
         const T *at = left > 0 ? from + (begin + r) * row + c : from;
         T *slot = to + r * wf_tile<D>::STRIDE + c;
         if (wide)
@@ -75,7 +81,7 @@ static __device__ __forceinline__ void wf_store_rows(const T *from, T *to, int64
                                                      int end, int columns, bool wide)
 {
     constexpr int CHUNKS = N / 8;
-    __syncwarp();
+    __syncwarp(); /* all lanes have written their elements */
     for (int item = threadIdx.x % 32; item < ROWS * CHUNKS; item += 32) {
         int r = item / CHUNKS, c = item % CHUNKS * 8, left = min(columns - c, 8);
         if (begin + r >= end || left <= 0)
@@ -153,6 +159,8 @@ static __device__ __forceinline__ void wf_scores(float (&c)[M][N / 8][4],
                                                  const wf_rows<T, M, D, KEPT> &a, const T *b)
 {
     const int lane = threadIdx.x % 32;
+    /* Lanes 0-7 pass the rows of the first 8 x 8 matrix, 8-15 those of the next 8 columns, 16-31
+     * the next 8 rows: four matrices are two fragments b. */
     const T *at = b + (lane / 16 * 8 + lane % 8) * wf_tile<D>::STRIDE + lane / 8 % 2 * 8;
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -195,7 +203,7 @@ static __device__ __forceinline__ void wf_add_values(float (&c)[M][N / 8][4],
         for (int m = 0; m < M; m++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                rows[m][i] =
+                rows[m][i] = /* the sums of two neighbouring column groups form a fragment a */
                     wf_pair<T>(p[m][2 * k + i / 2][i % 2 * 2], p[m][2 * k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
         for (int n = 0; n < N / 16; n++) {
@@ -215,6 +223,7 @@ template <int D> struct wf_size {
     enum { value = D };
 };
 
+/* Head sizes are rounded up to 32: eight kernels per type. */
 template <typename T, typename F> static inline void wf_with_size(int d, F f)
 {
     switch ((d + 31) / 32) {

@@ -8,6 +8,11 @@
  * and ds, so each sum stays in the registers of one warp, in an order that depends on the shape
  * only. The second kernel iterates over the query heads of a kv head. For large heads a block
  * computes half of the columns of dk and dv, the most that fits in registers.
+ *
+ * Operands are bf16 or f16, sums f32; p and ds are rounded to the operands' type for the matmuls.
+ * flash_dq: one block per query head and BM tokens, over ascending tiles of keys. flash_dkv: one
+ * block per kv head, BN keys and part of the columns, over the query heads of the group and, within
+ * each, ascending tiles of queries. Atomic additions are not used.
  */
 #include "device/cuda/flash.cuh"
 
@@ -36,6 +41,7 @@ static __global__ void flash_stats(const wf_flash f, stat *stats, bool wide)
     const int64_t rows = (int64_t)f.n * f.heads, step = (int64_t)gridDim.x * blockDim.x / LANES;
     const int lane = (int)threadIdx.x % LANES;
     int64_t r = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
+    /* Whole warps iterate together: the shuffles below need all lanes. */
     for (int64_t first = r - r % (32 / LANES); first < rows; first += step, r += step) {
         const int64_t i = r < rows ? r / f.heads : 0, h = r < rows ? r % f.heads : 0;
         const T *o = (const T *)f.o.data + i * f.o.row + h * f.o.head,
@@ -56,6 +62,7 @@ static __global__ void flash_stats(const wf_flash f, stat *stats, bool wide)
             delta += __shfl_xor_sync(0xffffffffu, delta, k);
         if (lane == 0 && r < rows) {
             float lse = f.lse[i * f.lse_row + h];
+            /* Statistics of a head are contiguous: tiles load them with one copy per query. */
             stats[h * f.n + i] = {lse == -INFINITY ? INFINITY : lse * WF_LOG2E, delta};
         }
     }
@@ -144,7 +151,7 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
         for (int h = 0; h < 2; h++) {
             int i = row + m * 16 + h * 8 + (int)threadIdx.x % 32 / 4;
             seen[m][h] = wf_keys_of(f, i);
-            at[m][h] = {INFINITY, 0};
+            at[m][h] = {INFINITY, 0}; /* p is 0 for missing rows */
             if (i < f.n)
                 at[m][h] = stats[(int64_t)head * f.n + i];
         }
@@ -157,6 +164,7 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
     for (int j = begin, stage = 0; j < end; j += BN) {
         wf_copy_wait<0>();
         __syncthreads(); /* this tile has arrived, and the previous one is free */
+        /* Two stages: the next tile is copied during the matmuls. */
         if (shape::STAGES == 2 && j + BN < end)
             load_keys(j + BN, stage ^ 1);
         wf_copy_commit();
@@ -169,6 +177,7 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
             float s[M][BN / 8][4], dp[M][BN / 8][4];
             wf_scores<T, M, BN, D>(s, queries, k_tile);
             wf_scores<T, M, BN, D>(dp, douts, k_tile + BN * STRIDE);
+            /* The whole tile is visible to all rows of the warp. */
             const bool all = j >= high_row.low && j + BN <= low_row.high;
 #pragma unroll
             for (int m = 0; m < M; m++)
@@ -186,7 +195,7 @@ static __global__ void __launch_bounds__(dq_shape<D>::WARPS * 32, dq_shape<D>::B
         if (shape::STAGES == 2) {
             stage ^= 1;
         } else if (j + BN < end) {
-            __syncthreads();
+            __syncthreads(); /* one stage: all warps have read the tile */
             load_keys(j + BN, 0);
             wf_copy_commit();
         }
@@ -208,12 +217,13 @@ template <int D> struct dkv_shape {
         BN = WARPS * M * 16, /* keys per block */
         BM = D <= 64    ? 64
              : D <= 224 ? 32
-                        : 16, /* queries per tile */
-        PARTS = D <= 128 ? 1 : 2,
-        DC = D / PARTS, /* columns of dk and dv per block */
+                        : 16,     /* queries per tile */
+        PARTS = D <= 128 ? 1 : 2, /* blocks that share the columns of dk and dv */
+        DC = D / PARTS,           /* columns of dk and dv per block */
         STAGES = D <= 160 ? 2 : 1,
         KEPT = 0,
         BLOCKS = D <= 64 ? 3 : 2,
+        /* k and v, stages of q and do, then statistics and ranges, 16 bytes per query. */
         BYTES = (2 * BN + STAGES * 2 * BM) * wf_tile<D>::STRIDE * 2 + STAGES * BM * 16
     };
     static_assert(BYTES <= 99 * 1024, "every supported GPU has 99 KiB");
@@ -229,7 +239,7 @@ static __device__ __forceinline__ void load_columns(const wf_flash &f, const sta
         return;
     const int there = i + c < end, at = there ? i + c : 0;
     wf_copy_async<8>(to + c, stats + at, there * 8);
-    if (f.length > 0) {
+    if (f.length > 0) { /* 8 bytes: both statistics */
         seen[c] = wf_keys_of(f, i + c);
     } else {
         wf_copy_async<4>(&seen[c].low, f.low + at, there * 4);
@@ -276,7 +286,7 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
                                     first, f.n, f.d, wide);
     wf_load_tile<T, BN, D, THREADS>(v_tile, (const T *)f.v.data + kv_head * f.v.head, f.v.row,
                                     first, f.n, f.d_v, wide);
-    if (steps > 0)
+    if (steps > 0) /* no query sees these keys: the gradients are 0 */
         load_queries(0, 0);
     wf_copy_commit();
     float dk[M][DC / 8][4] = {}, dv[M][DC / 8][4] = {};
@@ -299,6 +309,7 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
         const stat *known = at + stage * BM;
         /* Queries past the last have zero q and do, and see no key. */
         const int last = min(BM, end - begin - step % tiles * BM) - 1;
+        /* Ranges are monotonic, so the first and last query bound them. */
         if (row < f.n && row < range[last].high && row + M * 16 > range[0].low) {
             float s[M][BM / 8][4], dp[M][BM / 8][4];
             wf_scores<T, M, BM, D>(s, keys, q_tile);
@@ -334,6 +345,7 @@ static __global__ void __launch_bounds__(dkv_shape<D>::WARPS * 32, dkv_shape<D>:
     wf_copy_wait<0>();
     __syncthreads(); /* the copies must be complete even when no query sees these keys */
     T *k_rows = k_tile + warp_row * STRIDE, *v_rows = v_tile + warp_row * STRIDE;
+    /* k and v are no longer needed: their rows become staging buffers. */
     wf_put_rows<T, M, DC, D>(k_rows, dk, f.scale);
     wf_put_rows<T, M, DC, D>(v_rows, dv, 1.0f);
     if (f.dk.data)

@@ -2,6 +2,11 @@
 /*
  * flash_launch.cu - launch code shared by all tensor core attention kernels, and the kernel that
  * computes the range of keys that each query sees.
+ *
+ * Ranges replace masks: if positions do not decrease within a sequence, the keys of a query are the
+ * interval [low, high). Then kernels skip tiles outside of it and mask only at its ends. Positions
+ * are device data, so whether they decrease is known only on the GPU: flash_ranges sets a word, and
+ * each kernel returns at once if it is not its turn.
  */
 #include "device/cuda/flash_launch.h"
 
@@ -17,8 +22,9 @@ static bool accepts(const wf_node *n, int first)
     const wf_value *q = n->in[first], *k = n->in[first + 1], *v = n->in[first + 2];
     int64_t d = q->shape.d[2], d_v = v->shape.d[v->shape.n - 1];
     return k->shape.n == 3 && q->type == k->type && q->type == v->type &&
+           /* Head sizes that the kernels are compiled for. */
            (q->type == WF_BF16 || q->type == WF_F16) && d >= 8 && d <= 256 && d_v >= 8 &&
-           d_v <= 256 && q->shape.d[0] <= INT32_MAX / 2;
+           d_v <= 256 && q->shape.d[0] <= INT32_MAX / 2; /* offsets of tokens are computed in int */
 }
 
 bool wf_flash_accepts(const wf_device *device, const wf_node *n)
@@ -48,6 +54,7 @@ static void set_options(wf_flash *f, const wf_view *q, const wf_view *k, const w
     f->scale = (float)(attr->scale != 0 ? attr->scale : 1 / sqrt((double)f->d));
     f->cap = (float)attr->softcap;
     f->causal = attr->causal != 0;
+    /* The window is compared with token distances, which are below 2^31. */
     f->window = (int32_t)(attr->window < INT32_MAX ? attr->window : INT32_MAX);
     f->length = (int32_t)attr->length;
 }
@@ -79,6 +86,7 @@ bool wf_flash_aligned(const wf_flash *f)
 {
     const wf_flash_operand *o[] = {&f->q, &f->k, &f->v, &f->o, &f->dout, &f->dq, &f->dk, &f->dv};
     for (int i = 0; i < 8; i++)
+        /* Strides in elements of 2 bytes. */
         if (o[i]->data && ((uintptr_t)o[i]->data % 16 || o[i]->row % 8 || o[i]->head % 8))
             return false;
     return true;
@@ -99,7 +107,7 @@ static __device__ void find_sequence(const int32_t *starts, int count, int n, in
         else
             high = middle;
     }
-    *begin = *end = i;
+    *begin = *end = i; /* no sequence: an empty range */
     if (low > 0 && low < count) {
         *begin = max(starts[low - 1], 0);
         *end = min(starts[low], n);
@@ -121,7 +129,8 @@ static __device__ int first_at(const int32_t *positions, int begin, int end, int
 }
 
 typedef struct {
-    int32_t *irregular, *low, *high, *seen_low, *seen_high; /* the last two may be NULL */
+    /* Outputs, [n] each; the last two may be NULL. */
+    int32_t *irregular, *low, *high, *seen_low, *seen_high;
 } ranges;
 
 /* Rows without a sequence get an empty range at i, so bounds never decrease. */
@@ -133,7 +142,7 @@ static __global__ void flash_ranges(const int32_t *starts, int count, const int3
         return;
     wf_check_starts(fault, starts, count, n, i, n);
     for (int s = i; s + 1 < count; s += n) /* decreasing starts are left to the general kernels */
-        if (starts[s] > starts[s + 1])
+        if (starts[s] > starts[s + 1])     /* any thread may set it; all write the same value */
             *r.irregular = 1;
     find_sequence(starts, count, n, i, &begin, &end);
     if (i > begin && positions[i] < positions[i - 1])
@@ -143,6 +152,7 @@ static __global__ void flash_ranges(const int32_t *starts, int count, const int3
     r.high[i] = causal ? first_at(positions, begin, end, position + 1) : end;
     if (!r.seen_low)
         return;
+    /* The queries that see key i: the same search from the other side. */
     r.seen_low[i] = causal ? first_at(positions, begin, end, position) : begin;
     r.seen_high[i] = window > 0 ? first_at(positions, begin, end, position + window) : end;
 }
@@ -162,7 +172,7 @@ size_t wf_flash_ranges_bytes(const wf_node *n)
 
 void wf_flash_ranges(const wf_launch *l, wf_flash *f, void *workspace)
 {
-    if (f->length > 0)
+    if (f->length > 0) /* equal sequences: kernels compute ranges themselves */
         return;
     const bool grad = l->node->op == WF_OP_attention_grad;
     const wf_view *starts = &l->in[grad ? 4 : 3], *positions = &l->in[grad ? 5 : 4];

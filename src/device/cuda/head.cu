@@ -16,17 +16,18 @@
 
 #define THREADS 256
 
-/* Default rows per chunk: enough for efficient GEMMs, as long as their logits fit in
- * chunk_bytes. */
+/* Default rows per chunk: at most chunk_rows, fewer if their logits exceed chunk_bytes, but at
+ * least chunk_least: smaller GEMMs are less efficient. */
 static const int64_t chunk_rows = 8192, chunk_least = 512, chunk_bytes = (int64_t)1 << 30;
-static const int64_t pad = 64, even = 8; /* elements */
+/* Elements: rows of logits are padded to `pad`; GEMMs need a multiple of `even` classes. */
+static const int64_t pad = 64, even = 8;
 
 typedef struct {
-    int64_t rows, classes, width, chunk;
-    int64_t columns; /* n of the GEMM: the classes, padded if needed */
-    int64_t padded;  /* row stride of the logits, in elements */
-    wf_type weight;  /* type of w in the GEMMs: its own, x's, or f32 for quantized w */
-    bool grad;       /* with dloss: compute gradients */
+    int64_t rows, classes, width, chunk; /* rows of x, V, C, rows per chunk */
+    int64_t columns;                     /* n of the GEMM: the classes, padded if needed */
+    int64_t padded;                      /* row stride of the logits, in elements */
+    wf_type weight; /* type of w in the GEMMs: its own, x's, or f32 for quantized w */
+    bool grad;      /* with dloss: compute gradients */
 } sizes;
 
 static sizes sizes_of(const wf_node *n)
@@ -43,6 +44,7 @@ static sizes sizes_of(const wf_node *n)
     s.weight = w->type;
     if (wf_type_get(w->type)->kind == WF_KIND_BLOCK)
         s.weight = w->node->op == WF_OP_state && w->marks & WF_MARK_ROUNDED ? x->type : WF_F32;
+    /* Rows whose logits fit. */
     int64_t most = chunk_bytes / (int64_t)wf_type_bytes(x->type, s.padded > 0 ? s.padded : 1);
     most = most < chunk_least ? chunk_least : most < chunk_rows ? most : chunk_rows;
     if (attr->chunk > 0)
@@ -50,14 +52,14 @@ static sizes sizes_of(const wf_node *n)
     const int64_t chunks = s.rows > 0 ? (s.rows + most - 1) / most : 1;
     s.chunk = (s.rows + chunks - 1) / chunks; /* chunks of nearly equal size */
     if (attr->chunk == 0 && chunks > 1)
-        s.chunk = (s.chunk + 127) / 128 * 128;
+        s.chunk = (s.chunk + 127) / 128 * 128; /* whole tiles of GEMM kernels */
     return s;
 }
 
 /* ---- The workspace: GEMM scratch, then the logits, then the buffers below ---- */
 
 typedef struct {
-    size_t logits;
+    size_t logits; /* byte offsets in the workspace */
     size_t sum;    /* f32 [V, C]: the sum of dw, if dw cannot hold it */
     size_t weight; /* [V, C]: w decoded, converted or padded */
     size_t end;
@@ -89,6 +91,7 @@ static bool copies_sums(const wf_node *n, const sizes *s)
 {
     const wf_type x = n->in[0]->type, w = n->in[1]->type;
     return n->nout > 3 &&
+           /* dw itself cannot hold f32 sums over chunks, or padded rows. */
            (s->columns != s->classes || (w != WF_F32 && (s->chunk < s->rows || x != w)));
 }
 
@@ -189,7 +192,7 @@ static wf_status add_dw(const job *j, int64_t first, int64_t rows)
     p.b = rows_of(&j->work.l->in[0], first, j->size.width);
     p.y = j->sum;
     p.transpose_a = true;
-    p.add = first > 0;
+    p.add = first > 0; /* the first chunk overwrites */
     return wf_cuda_multiply(&j->work, &p);
 }
 
@@ -242,13 +245,14 @@ static wf_status copy_weight(job *j, void *to)
     j->w = matrix(to, s->weight, s->width);
     if (j->work.prepare)
         return WF_OK;
-    if (s->weight != w->type)
+    if (s->weight != w->type) /* converts and makes dense */
         wf_cuda_convert(wf_cuda_stream(l), w, s->weight, to);
     else
         WF_TRY(wf_cuda_check(
             l, cudaMemcpyAsync(to, w->data, bytes, cudaMemcpyDeviceToDevice, wf_cuda_stream(l))));
-    return wf_cuda_check(
-        l, cudaMemsetAsync(static_cast<char *>(to) + bytes, 0, all - bytes, wf_cuda_stream(l)));
+    return wf_cuda_check(/* zero rows give logits of 0, which the loss kernel never reads */
+                         l, cudaMemsetAsync(static_cast<char *>(to) + bytes, 0, all - bytes,
+                                            wf_cuda_stream(l)));
 }
 
 /* head_loss: (x [..., C], w [V, C], targets i32[...], dloss f32[...]?) -> loss, lse, dx?, dw? */
@@ -272,7 +276,7 @@ static wf_status run_head(const wf_launch *l, bool prepare)
     set_loss(&j, l, s->grad && (dw || l->out[2].data));
     for (int64_t first = 0; first < s->rows; first += s->chunk)
         WF_TRY(run_chunk(&j, first, s->rows - first < s->chunk ? s->rows - first : s->chunk));
-    if (dw && s->rows == 0)
+    if (dw && s->rows == 0) /* no rows: dw is 0 */
         WF_TRY(add_dw(&j, 0, 0));
     if (dw && !prepare && (apart || l->in[0].type != l->out[3].type))
         finish_dw(wf_cuda_stream(l), l, static_cast<const float *>(j.sum.data));

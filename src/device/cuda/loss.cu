@@ -5,6 +5,10 @@
  * One pass over a row computes its maximum and sum of exponentials together. For the gradient, the
  * row stays in shared memory as far as it fits. Rows of 50257 2-byte logits are unaligned: the
  * elements before and after the aligned 16-byte parts (the edges) are handled one by one.
+ *
+ * Block [threads, rows]: 32 to 512 threads share a row. Thread t takes packs t, t + threads, ... in
+ * ascending order, then its edges; the threads' sums are added by wf_row_sums. The cut depends on
+ * the number of classes and on alignment only.
  */
 #include "device/cuda/loss.cuh"
 
@@ -48,10 +52,11 @@ static __device__ __forceinline__ row_parts parts_of(const T *x, const T *dx, in
 {
     row_parts p = {0, 0, length};
     const uint64_t at = (uint64_t)(uintptr_t)x;
+    /* x and dx must be aligned alike: the same parts serve both. */
     if (dx && ((uint64_t)(uintptr_t)dx - at) % 16 != 0)
         return p;
     p.lead = (int)((16 - at % 16) % 16 / sizeof(T));
-    if (p.lead >= length) {
+    if (p.lead >= length) { /* the row ends before the first aligned part */
         p.lead = 0;
         return p;
     }
@@ -74,11 +79,14 @@ typedef struct {
     float z;    /* sum of z */
 } running;
 
+/* FULL: compiled with soft cap and smoothing; otherwise both are absent. */
 template <bool FULL> static __device__ __forceinline__ float capped(const wf_cuda_loss &o, float x)
 {
     return FULL && o.softcap != 0 ? o.softcap * tanhf(x / o.softcap) : x;
 }
 
+/* Adds N logits to the running sum; z is capped in place. Rescales the sum only when the maximum
+ * grows. */
 template <int N, bool FULL>
 static __device__ __forceinline__ void include(const wf_cuda_loss &o, float *z, running *s)
 {
@@ -91,6 +99,7 @@ static __device__ __forceinline__ void include(const wf_cuda_loss &o, float *z, 
             s->z += z[i];
     }
     if (most > s->most) {
+        /* The initial sum is 0, so the first factor does not matter. */
         s->sum *= exp2_fast((s->most - most) * LOG2E);
         s->most = most;
     }
@@ -142,12 +151,13 @@ typedef struct {
     float hit;    /* subtracted for the target in addition */
 } slopes;
 
-/* The gradient without the target's term. */
+/* The gradient of one logit; `hit`: it is the target's. */
 template <bool FULL>
 static __device__ __forceinline__ float slope_of(const wf_cuda_loss &o, const slopes &g, float x,
                                                  bool hit)
 {
     const float z = capped<FULL>(o, x);
+    /* Full range: small probabilities must not become 0. */
     const float p = exp2_full((z - g.lse) * LOG2E);
     float d = p * g.factor;
     if (FULL)
@@ -159,6 +169,8 @@ static __device__ __forceinline__ float slope_of(const wf_cuda_loss &o, const sl
     return g.dloss * d;
 }
 
+/* Reads the kept packs from shared memory and the rest from global memory again. dx may be x: every
+ * element is read before it is written, by the same thread. */
 template <typename T, bool FULL>
 static __device__ __forceinline__ void write_row(const wf_cuda_loss &o, const slopes &g, const T *x,
                                                  T *dx, const row_parts &p, int target, int keep,
@@ -199,6 +211,7 @@ static __device__ __forceinline__ void write_row(const wf_cuda_loss &o, const sl
     }
 }
 
+/* The gradient of a row with an ignored target. */
 template <typename T> static __device__ __forceinline__ void clear_row(T *dx, const row_parts &p)
 {
     for (int i = (int)threadIdx.x; i < p.packs; i += (int)blockDim.x)
@@ -230,6 +243,7 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
         wf_fault(o.fault, WF_CUDA_FAULT_INDEX, o.before + r, target);
     const T *x = (const T *)o.logits + wf_cuda_offset(o.logits_at, r);
     T *dx = o.dlogits ? (T *)o.dlogits + wf_cuda_offset(o.dlogits_at, r) : NULL;
+    /* A block's spare rows are empty but take part in the sums. */
     const row_parts parts = parts_of(x, dx, live ? (int)o.classes : 0);
     slopes g = {};
 
@@ -241,6 +255,7 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
         const float z = picks ? capped<FULL>(o, wf_load(x[target])) : 0;
         const running s = read_row<T, FULL>(o, x, parts, keep, kept);
         const float most = wf_row_max(s.most, &scratch.most, 0);
+        /* To the row's maximum. */
         float sums[2] = {s.sum * exp2_fast((s.most - most) * LOG2E), s.z};
         wf_row_sums<2>(sums, &scratch.sums, 0);
         g.lse = most + logf(sums[0]);
@@ -267,6 +282,7 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
         g.hit = 1 - o.smoothing;
         write_row<T, FULL>(o, g, x, dx, parts, target, o.given ? 0 : keep, kept);
     }
+    /* Columns of the GEMM's padding. */
     for (int64_t i = o.classes + threadIdx.x; i < o.padded; i += blockDim.x)
         dx[i] = wf_round<T>(0.0f);
 }
@@ -275,7 +291,7 @@ static __global__ void __launch_bounds__(512, 2) loss_rows(wf_cuda_loss o, int k
 static int threads_of(int64_t classes)
 {
     int threads = 32;
-    while (threads < 512 && threads * 64 < classes)
+    while (threads < 512 && threads * 64 < classes) /* about 64 logits per thread */
         threads *= 2;
     return threads;
 }
@@ -286,6 +302,7 @@ static cudaError_t run(const wf_cuda_loss *o, size_t shared, cudaStream_t stream
     const int threads = threads_of(o->classes);
     const dim3 block((unsigned)threads, threads < 256 ? 256 / threads : 1);
     size_t bytes = 0;
+    /* Keeps the row only where it is read twice, and only for one row per block. */
     if (o->dlogits && !o->given && block.y == 1) {
         size_t room = shared > sizeof(loss_scratch) ? shared - sizeof(loss_scratch) : 0;
         size_t row = (size_t)(o->classes / WF_WIDE(T)) * 16;

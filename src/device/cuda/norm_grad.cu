@@ -12,13 +12,18 @@
  * A block iterates over rows, reads each once, and keeps column sums in registers, which it stores
  * in the workspace. A second kernel adds the blocks' sums in order. The number of blocks depends on
  * the shape only. Asynchronous copies fetch the next rows to shared memory meanwhile.
+ *
+ * Memory traffic: dy, x and dsum are read once, dx is written once; the workspace holds
+ * [blocks][kinds][C] floats. Order of a column sum: row y of block b takes rows b * blockDim.y + y,
+ * then steps of the grid; the rows of a block are added in ascending y, the blocks in norm_totals.
  */
 #include "device/cuda/mma.cuh"
 #include "device/cuda/norm.cuh"
 
 enum {
-    PROCESSORS =
-        132 /* of an H100/H200; constant, so that all GPUs with enough shared memory produce equal bits */
+    /* Of an H100 or H200; constant, so that all GPUs with enough shared memory produce equal
+     * bits. */
+    PROCESSORS = 132
 };
 
 typedef struct {
@@ -49,10 +54,13 @@ template <typename T, int WIDTH> static __device__ __forceinline__ int column_of
     return ((int)threadIdx.x + k * row_threads<WIDTH>()) * WF_WIDE(T);
 }
 
+/* A ring of S stages in shared memory. Threads read only what they copied themselves, so no barrier
+ * is needed between a copy and its use. */
 template <typename T, int N, int WIDTH> struct ring {
     uint4 *at; /* [stages][tensors][N][threads of the block], offset to this thread */
     int threads, tensors, columns;
 
+    /* Consecutive threads have consecutive 16 bytes: no bank conflicts. */
     __device__ __forceinline__ uint4 *slot(int stage, int tensor, int k) const
     {
         return at + ((stage * tensors + tensor) * N + k) * threads;
@@ -88,7 +96,7 @@ static __device__ __forceinline__ float2 statistics(const grad_args &a, uint32_t
 {
     const wf_norm_place p = wf_norm_place_of(a.axes, r);
     float2 s = {0, 0};
-    if (r >= (uint32_t)a.rows)
+    if (r >= (uint32_t)a.rows) /* rows past the end contribute 0 */
         return s;
     if (a.mean.data)
         s.x = *wf_norm_at<const float>(a.mean, p);
@@ -105,6 +113,7 @@ static __device__ __forceinline__ void store_sums(const grad_args &a,
     WF_SHARED(float, shared); /* [K][C], if several threads share columns */
     const int columns = (int)a.columns, threads = (int)blockDim.x;
     float *to = a.sums + (int64_t)blockIdx.x * K * columns;
+    /* One parallel row at a time, in ascending order. */
     for (int turn = 0; turn < (int)blockDim.y; turn++) {
         float *at = blockDim.y > 1 ? shared : to;
 #pragma unroll
@@ -120,7 +129,7 @@ static __device__ __forceinline__ void store_sums(const grad_args &a,
                 total[i] += sum[k % K][k / K][i];
             wf_store_floats<float, W>(place, total);
         }
-        __syncthreads();
+        __syncthreads(); /* the next row adds to these sums */
     }
     if (blockDim.y > 1)
         for (int i = threadIdx.y * threads + threadIdx.x; i < K * columns;
@@ -134,6 +143,7 @@ static __device__ __forceinline__ void store_sums(const grad_args &a,
 template <typename T, typename G, int N, int WIDTH, int S, int most, int least, int K>
 static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
 {
+    /* K == 3: one pack at a time instead of the whole row. */
     constexpr int W = WF_WIDE(T), KEPT = K == 3 ? 1 : N;
     WF_SHARED(uint4, shared);
     __shared__ wf_row_scratch<2> scratch;
@@ -143,6 +153,7 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
                                     columns};
     const uint32_t stride = gridDim.x * blockDim.y;
     uint32_t r = blockIdx.x * blockDim.y + threadIdx.y;
+/* S - 1 rows are in flight before the first one is needed. */
 #pragma unroll
     for (int s = 0; s < S - 1; s++)
         fetch_row(a, rows, s, r + s * stride);
@@ -157,10 +168,12 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
     }
     float2 next = statistics(a, r);
     int stage = 0, turn = 0;
+    /* All threads iterate equally often: wf_row_sums has a barrier. */
     for (uint32_t base = blockIdx.x * blockDim.y; base < (uint32_t)a.rows; base += stride) {
         const float rstd = next.y, mean = next.x;
-        next = statistics(a, r + stride);
-        wf_copy_wait<S - 2>();
+        next = statistics(a, r + stride); /* loaded one row ahead */
+        wf_copy_wait<S - 2>();            /* the oldest stage has arrived */
+        /* Refills the stage that the previous iteration used. */
         fetch_row(a, rows, stage == 0 ? S - 1 : stage - 1, r + (S - 1) * stride);
         float kept_g[KEPT][W], kept_h[KEPT][W], means[2] = {0, 0}; /* means of g and of g * xhat */
 #pragma unroll
@@ -184,7 +197,7 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
         const float off = a.centered ? -rstd * means[0] * a.inverse : 0;
         const float along = -rstd * means[1] * a.inverse;
         T *dx = wf_norm_at<T>(a.dx, wf_norm_place_of(a.axes, r));
-        if (K == 3)
+        if (K == 3) /* the sums above must not keep the row in registers */
             wf_forget_loads();
 #pragma unroll
         for (int k = 0; k < N; k++) {
@@ -203,9 +216,10 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
                     g[i] *= gamma[k][i];
                     h[i] = (h[i] - mean) * rstd;
                 }
+                /* rstd (g - mean(g) - xhat mean(g xhat)) + dsum. */
                 g[i] = fmaf(g[i], rstd, fmaf(h[i], along, off)) + more[i];
                 if (K == 3)
-                    sum[K - 1][k][i] += g[i];
+                    sum[K - 1][k][i] += g[i]; /* of the unrounded dx */
             }
             wf_store16(dx + column_of<T, WIDTH>(k), wf_repack16<T>(g));
         }
@@ -215,8 +229,8 @@ static __global__ void __launch_bounds__(most, least) norm_grad(grad_args a)
     }
     if (!a.sums)
         return;
-    wf_copy_wait<0>();
-    __syncthreads(); /* before shared memory is reused */
+    wf_copy_wait<0>(); /* rows past the end are still being copied */
+    __syncthreads();   /* before shared memory is reused */
     store_sums<T, N, WIDTH, K>(a, sum);
 }
 
@@ -280,7 +294,7 @@ template <typename T> static __global__ void __launch_bounds__(256) norm_columns
     to[a.columns + c] = sum.y;
 }
 
-/* The same for dx, which must be complete. */
+/* The same for dx, which must be complete and is read as it was rounded. */
 template <typename T> static __global__ void __launch_bounds__(256) dx_columns_any(grad_args a)
 {
     __shared__ float part[8][32];
@@ -300,7 +314,7 @@ template <typename T> static __global__ void __launch_bounds__(256) dx_columns_a
 
 /* ---- The blocks' sums ---- */
 
-enum { TOTAL_ROWS = 32 };
+enum { TOTAL_ROWS = 32 }; /* rows of threads, each of which adds every TOTAL_ROWS-th block */
 
 /* Adds all blocks' sums of 32 columns: dgamma (blockIdx.y == 0), dbeta (1), or dx's (2). */
 static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
@@ -312,6 +326,7 @@ static __global__ void __launch_bounds__(32 * TOTAL_ROWS)
     const wf_cuda_any to = blockIdx.y == 0 ? dgamma : blockIdx.y == 1 ? dbeta : dx;
     if (!to.data)
         return;
+    /* dgamma, dbeta and dx lie behind each other. */
     const float *from = sums + blockIdx.y * columns + c;
     float sum = 0;
     if (c < columns)
@@ -334,7 +349,8 @@ typedef struct {
     int threads, packs; /* 0: rows must be read more than once */
 } grad_cut;
 
-/* As few threads as possible: the work per row and thread would dominate. */
+/* As few threads as possible: the overhead per row and thread would dominate. 2048 packs are 512
+ * threads of 4. */
 static grad_cut cut_of(int64_t columns, wf_type type)
 {
     const int64_t width = type == WF_F32 ? 4 : 8, total = (columns + width - 1) / width;
@@ -361,7 +377,8 @@ static int blocks_of(int64_t rows, int64_t columns, wf_type type)
     if (!cut.threads)
         return (int)wf_cuda_blocks(rows, 8, 4 * PROCESSORS);
     const dim3 block = block_of(cut);
-    const int threads = cut.packs == 1 ? 1024 : cut.packs == 2 ? 512 : 384; /* per multiprocessor */
+    /* Threads per multiprocessor. */
+    const int threads = cut.packs == 1 ? 1024 : cut.packs == 2 ? 512 : 384;
     const int each = threads / (int)(block.x * block.y);
     return (int)wf_cuda_blocks(rows, block.y, (each > 0 ? each : 1) * PROCESSORS);
 }
@@ -394,6 +411,7 @@ template <typename T, typename G, int K> static grad_kernel kernel_of(grad_cut c
         return grad_kernel{norm_grad<T, G, 4, 32, 3, 128, 3, K>, 3};
     if (cut.threads <= 128)
         return grad_kernel{norm_grad<T, G, 4, 0, 3, 128, 3, K>, 3};
+    /* Stages and blocks shrink as rows grow, to fit shared memory and registers. */
     return grad_kernel{norm_grad<T, G, 4, 0, 2, 512, 1, K>, 2};
 }
 
@@ -409,6 +427,7 @@ template <typename T> static grad_kernel kernel_for(grad_cut cut, const wf_view 
 static bool run_cut(const grad_args *a, grad_cut cut, grad_kernel kernel, int blocks,
                     const wf_launch *l)
 {
+    /* Spare: static shared memory of the kernel. */
     const size_t shared = wf_cuda_device_of(l)->shared, spare = 1 << 10;
     const dim3 block = block_of(cut);
     const size_t tensors = a->dsum.data ? 3 : 2;
@@ -417,6 +436,7 @@ static bool run_cut(const grad_args *a, grad_cut cut, grad_kernel kernel, int bl
     const size_t bytes = ring > sums ? ring : sums;
     if (bytes + spare > shared)
         return false;
+    /* Allow all of it; `bytes` is what this launch uses. */
     cudaFuncSetAttribute(kernel.run, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          (int)(shared - spare));
     WF_RUN(kernel.run, blocks, block, bytes, wf_cuda_stream(l))(*a);
