@@ -6,6 +6,10 @@
  * Each row that the lanes meet is fetched once per block: located in its page, read through
  * strides, converted to f32. A lane's result depends on no other lane, and every sum runs over rows
  * in ascending order. So results depend neither on threads nor on other sequences.
+ *
+ * q [N, H, D], k [N, Hk, D], v [N, Hk, Dv] or pools [P, page, Hk, ...]; o [N, H, Dv], lse f32[N,
+ * H]. A lane is a token and a query head. Scores of a block, [LANES][keys], are kept: softmax needs
+ * two passes.
  */
 #include <math.h>
 
@@ -15,7 +19,7 @@
 #include "device/cpu/row.h"
 
 enum {
-    LANES = 16,
+    LANES = 16,       /* rows that share a fetch */
     GRAIN = 64 * 1024 /* fewest multiplications per thread */
 };
 
@@ -80,7 +84,7 @@ static float dot(const float *x, const float *y, int64_t n)
         rest += x[i] * y[i];
     for (int j = 0; j < 4; j++)
         s[j] += s[j + 4];
-    return (s[0] + s[2]) + (s[1] + s[3]) + rest;
+    return (s[0] + s[2]) + (s[1] + s[3]) + rest; /* pairwise, in a fixed order */
 }
 
 /* y += a * x */
@@ -182,6 +186,7 @@ static int64_t key_position(const attention *o, const block *b, int64_t j)
 
 static int64_t key_row(const attention *o, const block *b, int64_t j)
 {
+    /* `page` is used with a table only. */
     int64_t token = o->start[b->sequence] + j, page = o->k->dim[1];
     if (o->table) {
         const int32_t *pages = wf_view_at(o->table, wf_view_row(o->table, b->sequence));
@@ -196,6 +201,7 @@ static block take_lanes(const attention *o, int64_t kv_head, int64_t begin, int6
 {
     int64_t first = begin / o->per_row;
     block b = {.sequence = wf_packed_find(o->seq_start, first), .kv_head = kv_head};
+    /* Outside of all sequences: one row at a time, which sees no key. */
     int64_t last = b.sequence < 0 ? first + 1 : o->start[b.sequence + 1];
     for (int64_t lane = begin; lane < end && lane < last * o->per_row; lane++) {
         int64_t i = lane / o->per_row;
@@ -248,7 +254,7 @@ static void all_scores(const attention *o, const block *b, const scratch *s)
             *to = -INFINITY;
             if (!sees(b->seen[i], position))
                 continue;
-            if (!key)
+            if (!key) /* fetched by the first lane that sees it */
                 key = wf_row_read(o->k, key_row(o, b, j), s->row_d);
             *to = score(o, s->lane_d + i * o->d, key);
         }
@@ -268,7 +274,7 @@ static double softmax(float *scores, int64_t n)
     }
     if (sum == 0)
         return -INFINITY;
-    float inverse = (float)(1 / sum);
+    float inverse = (float)(1 / sum); /* multiply by the inverse: one division per row */
     for (int64_t j = 0; j < n; j++)
         scores[j] *= inverse;
     return most + log(sum);

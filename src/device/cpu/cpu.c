@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* cpu.c - the cpu device: host memory, a synchronous queue, and its kernels. */
+/*
+ * cpu.c - the cpu device: host memory, a synchronous queue, and its kernels.
+ *
+ * Every call is complete when it returns, so queues and events hold nothing. The check device
+ * shares these functions (WF_CPU_HOST_SLOTS). Kernels come from the instruction set that isa.c
+ * selected.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +30,7 @@ static wf_status cpu_open(wf_ctx *ctx, const char *options, wf_device **out)
             return wf_fail(ctx, WF_ERR_USAGE, "cpu:%s: expected a number of threads from 1 to %d",
                            options, WF_CPU_MAX_THREADS);
     }
-    WF_TRY(wf_cpu_isa_check(ctx));
+    WF_TRY(wf_cpu_isa_check(ctx)); /* WEFT_CPU may name a set that this machine lacks */
     wf_device *d = wf_mem_new(ctx, sizeof *d);
     if (!d)
         return WF_ERR_MEMORY;
@@ -106,6 +112,7 @@ wf_status wf_cpu_queue_wait(wf_queue *q)
     return WF_OK;
 }
 
+/* Arguments of copy_range. */
 typedef struct {
     char *to;
     const char *from;
@@ -122,6 +129,7 @@ static void copy_range(void *arg, int64_t begin, int64_t end, int thread)
  * reads it later, since kernels split tensors the same way. */
 static void copy_bytes(const wf_device *d, char *to, const char *from, size_t bytes)
 {
+    /* At least 1 MiB per thread. */
     wf_parallel_for(d->threads, (int64_t)bytes, 1 << 20, copy_range, &(copy){to, from});
 }
 

@@ -2,10 +2,10 @@
 /*
  * elementwise.c - the reference kernels of elementwise ops.
  *
- * ops.def has the value of each unary and binary op as an expression of f32 (and of int32 where integers
- * are allowed). From it comes a function over a span, a stretch of contiguous elements. One driver finds
- * the spans in strided and broadcast operands and converts f16 and bf16 to f32 and back. Dense f32
- * operands of one shape are a single span per thread.
+ * ops.def has the value of each unary and binary op as an expression of f32 (and of int32 where
+ * integers are allowed). From it comes a function over a span, a stretch of contiguous elements.
+ * One driver finds the spans in strided and broadcast operands and converts f16 and bf16 to f32 and
+ * back. Dense f32 operands of one shape are a single span per thread.
  */
 #include <math.h>
 
@@ -20,7 +20,7 @@
 
 typedef struct {
     const void *in[MAX_IN];
-    void *out[MAX_OUT]; /* NULL: nobody reads it */
+    void *out[MAX_OUT]; /* NULL: the result has no reader */
     int64_t first, n;   /* which elements of the result these are */
     const wf_launch *l;
 } span;
@@ -37,6 +37,7 @@ typedef void span_fn(const span *s);
 
 /* ---- The unary and binary ops of ops.def ---- */
 
+/* name_f32: applies the op's expression to a span. */
 #define WF_UNARY(name, doc, f32, ...)     \
     static void name##_f32(const span *s) \
     {                                     \
@@ -190,6 +191,7 @@ WHERE_SPAN(uint32_t)
 
 /* ---- The driver ---- */
 
+/* One launch, shared by all threads. */
 typedef struct {
     const wf_launch *l;
     span_fn *fn;
@@ -208,7 +210,7 @@ static void run_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     (void)thread;
     const job *j = arg;
-    wf_chunk in_buf[MAX_IN], out_buf[MAX_OUT];
+    wf_chunk in_buf[MAX_IN], out_buf[MAX_OUT]; /* on the stack: 256 elements per operand */
     span s = {.l = j->l, .first = begin};
     wf_run r = wf_run_over(&j->walk, begin, end);
     for (; wf_run_next(&r, j->direct ? INT64_MAX : WF_CHUNK); s.first += s.n) {

@@ -14,6 +14,9 @@
  * Quantized blocks of b are decoded during packing, once per tile; panels start at block parts. A
  * weight packed by the device (pack.c) is already in panels of b, in its own type: f32 is used in
  * place, and narrow types are widened one panel at a time.
+ *
+ * Memory traffic: a tile reads TILE_M rows of a and TILE_N columns of b once each, so b is read
+ * ceil(m / TILE_M) times and a ceil(n / TILE_N) times.
  */
 #include "device/cpu/gemm.h"
 
@@ -28,18 +31,18 @@ enum {
     NR = WF_GEMM_COLUMNS, /* and leave room for the operands */
     KC = WF_GEMM_BLOCK,   /* one panel of each operand: 12 KB of L1 */
     TILE_M = 32 * MR,     /* packed blocks and sums of a tile: 320 KB of L2 */
-    TILE_N = 16 * NR,
-    FEW_M = 2,          /* up to this many rows, b is not packed */
-    GRAIN = 256 * 1024, /* fewest multiplications per thread */
-    LINE = 16           /* floats in a cache line */
+    TILE_N = 16 * NR,     /* 128 x 128 sums: 64 KB */
+    FEW_M = 2,            /* up to this many rows, b is not packed */
+    GRAIN = 256 * 1024,   /* fewest multiplications per thread */
+    LINE = 16             /* floats in a cache line */
 };
 _Static_assert(KC % 256 == 0 && TILE_N % 128 == 0, "tiles must not cut parts of quantized blocks");
 
 typedef struct {
     const wf_gemm *g;
     int64_t tiles_m, tiles_n;
-    int64_t mc, nc;             /* size of the largest tile, in whole panels */
-    int64_t packed_a, packed_b; /* floats per packed block */
+    int64_t mc, nc; /* rows and columns of the largest tile, rounded up to whole panels */
+    int64_t packed_a, packed_b; /* floats of all panels of one block of k */
 } tiling;
 
 /* One tile of the output, [i0, i0 + m) by [j0, j0 + n) of matrix `index`, and one block of k. */
@@ -61,6 +64,7 @@ static tiling cut(int64_t m, int64_t n, int64_t k, wf_type stored)
     t.mc = wf_min64(TILE_M, wf_divide_up(m, MR) * MR);
     t.nc = wf_min64(TILE_N, wf_divide_up(n, NR) * NR);
     t.packed_a = t.mc / MR * panel_floats(wf_min64(KC, k), MR);
+    /* A stored f32 panel is used in place; a narrow one needs a single panel. */
     int64_t panels_b = stored == WF_TYPE_NONE ? t.nc / NR : stored != WF_F32;
     t.packed_b = panels_b * panel_floats(wf_min64(KC, k), NR);
     return t;
@@ -97,7 +101,7 @@ static inline void pack_row_of_k(float *to, const float *from, int64_t n, int wi
 }
 
 /* Packs elements [first, first + n) by k in [k0, k0 + nk) of matrix `index` into panels of `width`,
- * the last one padded with zeros. */
+ * the last one padded with zeros: padded sums are computed and dropped. */
 static inline void pack(const wf_gemm_operand *o, int64_t index, int64_t first, int64_t n,
                         int64_t k0, int64_t nk, int width, float *to, float *buf)
 {
@@ -136,6 +140,7 @@ static void micro_kernel(int64_t nk, const float *a, const float *b, float *c, i
     multiply_panels(MR, nk, a, b, c, ldc);
 }
 
+/* The same order of additions as micro_kernel, so a batch of one has the same bits. */
 static void row_kernel(int64_t nk, const float *a, const float *b, float *c)
 {
     multiply_panels(1, nk, a, b, c, 0);
@@ -164,7 +169,7 @@ static void begin_tile(const tiling *t, const block *b, float *c)
 {
     const wf_view *y = t->g->y;
     memset(c, 0, (size_t)(t->mc * t->nc) * sizeof *c);
-    for (int64_t i = 0; t->g->add && i < b->m; i++)
+    for (int64_t i = 0; t->g->add && i < b->m; i++) /* a sum that continues an earlier GEMM's */
         memcpy(c + i * t->nc, wf_view_at(y, wf_view_row(y, first_row(t->g, b) + i) + b->j0),
                (size_t)b->n * sizeof *c);
 }
@@ -211,6 +216,7 @@ static void end_tile_slope(const tiling *t, const block *b, float *c, float *buf
 static const float *stored_panel(const wf_gemm *g, const block *k, int64_t j, float *buf)
 {
     const wf_view *w = g->b.view;
+    /* Panels follow each other: NR columns by all of k. */
     const void *from = wf_view_at(w, ((k->j0 + j) / NR * g->k + k->k0) * NR);
     if (w->type == WF_F32)
         return from;
@@ -292,6 +298,7 @@ void wf_gemm_run(const wf_gemm *g)
     tiling t = cut(g->m, g->n, g->k, g->b.view->packed ? g->b.view->type : WF_TYPE_NONE);
     t.g = g;
     int64_t tiles = g->batch * t.tiles_m * t.tiles_n;
+    /* Whole tiles; small GEMMs stay on one thread. */
     int64_t grain = GRAIN / (t.mc * t.nc * (g->k + 1)) + 1;
     wf_parallel_for(g->threads, tiles, grain, some_tiles, &t);
 }

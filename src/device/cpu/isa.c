@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* isa.c - detects instruction sets and selects the one whose kernels run. */
+/*
+ * isa.c - detects instruction sets and selects the one whose kernels run.
+ *
+ * The choice is made once per process: the best set that processor and operating system support, or
+ * the one that WEFT_CPU names. Each set is a table of kernels compiled with its own flags
+ * (cpu/simd, cpu/amx), so the rest of the program runs on any processor of the architecture.
+ */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +27,7 @@ static uint64_t saved_registers(void)
     return (uint64_t)high << 32 | low;
 }
 
+/* State components: SSE and AVX; also AVX-512's three; tile configuration and data. */
 enum { YMM = 0x6, ZMM = 0xe6, TILES = 0x60000 };
 
 static bool has_bits(uint32_t reg, uint32_t bits)
@@ -28,11 +35,13 @@ static bool has_bits(uint32_t reg, uint32_t bits)
     return (reg & bits) == bits;
 }
 
+/* Whether the operating system saves these registers and the processor has all these feature
+ * bits. */
 static bool has(uint64_t registers, uint32_t leaf1_c, uint32_t leaf7_b, uint32_t leaf7_c,
                 uint32_t leaf7_d)
 {
     uint32_t a, b, c, d;
-    const uint32_t osxsave = 1u << 27;
+    const uint32_t osxsave = 1u << 27; /* without it, xgetbv is an invalid instruction */
     if (!__get_cpuid(1, &a, &b, &c, &d) || !has_bits(c, leaf1_c | osxsave) ||
         (saved_registers() & registers) != registers)
         return false;
@@ -68,7 +77,7 @@ static bool has_avx512(void)
 static bool has_amx(void)
 {
     return has_avx512() && has(TILES, 0, 0, 0, AMX_TILE | AMX_INT8 | AMX_BF16) &&
-           wf_cores_allow_tiles();
+           wf_cores_allow_tiles(); /* Linux grants tiles per process, on request */
 }
 #endif
 #elif defined __aarch64__ && WF_CPU_SIMD
@@ -111,6 +120,7 @@ extern const wf_cpu_isa wf_cpu_isa_amx, wf_cpu_isa_amx_emulated, wf_cpu_isa_avx5
 
 static const wf_kernel *const reference_kernels[] = {WF_CPU_REFERENCE_KERNELS, NULL};
 
+/* Plain C, for every machine; the reference for the fast kernels. */
 static const wf_cpu_isa reference = {
     .kernels = reference_kernels,
     .packed_bytes = wf_cpu_packed_bytes,
@@ -152,7 +162,7 @@ static void choose(void)
 {
     const char *name = getenv("WEFT_CPU");
     if (!name || !*name) {
-        while (!sets[chosen].present())
+        while (!sets[chosen].present()) /* ends: the last set is always present */
             chosen++;
         return;
     }
@@ -183,6 +193,7 @@ wf_status wf_cpu_isa_check(wf_ctx *ctx)
 const wf_cpu_isa *wf_cpu_isa_now(void)
 {
     pthread_once(&once, choose);
+    /* A wrong WEFT_CPU: wf_cpu_isa_check has reported it. */
     return chosen >= 0 ? sets[chosen].isa : &reference;
 }
 
@@ -192,6 +203,7 @@ const char *wf_cpu_isa_title(void)
     return chosen >= 0 ? sets[chosen].title : "reference kernels in C";
 }
 
+/* For tests: set i of those that this machine has; NULL past the last. */
 const wf_cpu_isa *wf_cpu_isa_at(int i, const char **name)
 {
     for (int s = 0; s < SETS; s++)
@@ -222,5 +234,6 @@ wf_status wf_cpu_isa_unpack(wf_queue *queue, void *to, const wf_buffer *from, wf
 bool wf_cpu_isa_packing_pays(const wf_device *device, wf_type type, const wf_dims *shape)
 {
     const wf_cpu_isa *isa = wf_cpu_isa_now();
+    /* A layout may exist without being faster. */
     return isa->packs & wf_type_bit(type) && isa->packed_bytes(device, type, shape) > 0;
 }

@@ -39,6 +39,7 @@ const float *wf_loss_read(const wf_loss *o, const wf_view *logits, int64_t r, fl
     return buf;
 }
 
+/* The maximum is subtracted, so exp cannot overflow; sums in f64. */
 static double log_sum_exp(const float *z, int64_t n)
 {
     if (n == 0)
@@ -94,17 +95,18 @@ void wf_loss_row_grad(const wf_loss *o, int64_t i, const float *z, float dloss, 
         return;
     }
     for (int64_t v = 0; v < o->classes; v++) {
-        float d = expf(z[v] - lse) * factor - rest;
+        float d = expf(z[v] - lse) * factor - rest; /* p (1 + 2 z_loss lse) - e / V */
         if (v == t)
             d -= (float)(1 - smooth);
         if (cap != 0)
-            d *= 1 - z[v] / cap * (z[v] / cap);
+            d *= 1 - z[v] / cap * (z[v] / cap); /* the derivative of the cap, by the capped value */
         dz[v] = dloss * d;
     }
 }
 
 /* ---- The ops ---- */
 
+/* Row buffers of a thread, f32 [V] each. */
 enum { Z, DZ, BUFFERS };
 
 typedef struct {

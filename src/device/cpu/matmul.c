@@ -3,6 +3,10 @@
  * matmul.c - matmul (batched, either operand transposed), linear, linear with an activation
  * (applied to each tile in the cache), and gradients. linear reads a weight as stored or packed, by
  * the same code and with the same bits.
+ *
+ * Each op only describes its GEMM; gemm.c runs it. *_sizes derives m, n and k from the node, so
+ * that the planner (workspace) and the launch agree; *_product fills in operands. The vector
+ * kernels share both.
  */
 #include "device/cpu/matmul.h"
 #include "device/cpu/activation.h"
@@ -10,6 +14,7 @@
 #include "device/cpu/reduce.h"
 #include "device/cpu/row.h"
 
+/* NULL if no node reads the output. */
 static const wf_view *output(const wf_launch *l, int i)
 {
     return l->out[i].data ? &l->out[i] : NULL;
@@ -38,6 +43,7 @@ wf_gemm wf_matmul_product(const wf_launch *l)
 {
     const wf_attr_matmul *attr = l->attr;
     wf_gemm g = wf_matmul_sizes(l->node);
+    /* rows: rows of the stored matrix, used to step between the matrices of a batch. */
     g.a = (wf_gemm_operand){&l->in[0], 0, attr->transpose_a ? g.k : g.m, attr->transpose_a};
     g.b = (wf_gemm_operand){&l->in[1], 0, attr->transpose_b ? g.n : g.k, !attr->transpose_b};
     g.y = output(l, 0);
@@ -80,7 +86,7 @@ wf_gemm wf_linear_product(const wf_launch *l)
     g.b = (wf_gemm_operand){&l->in[1], 0, g.n, false};
     g.bias = l->nin > 2 ? &l->in[2] : NULL;
     g.y = output(l, 0);
-    g.pre = l->nout > 1 ? output(l, 1) : NULL;
+    g.pre = l->nout > 1 ? output(l, 1) : NULL; /* linear_act only: the operand of the activation */
     g.threads = l->threads;
     g.scratch = l->workspace;
     return g;
@@ -95,6 +101,7 @@ static wf_status launch_linear(const wf_launch *l)
 
 /* ---- linear_act: the same -> act(pre), pre ---- */
 
+/* One loop per activation, generated from its expression in ops.def. */
 #define ACTIVATE_ROW(act, name)                                    \
     static void name##_row(const float *in, float *out, int64_t n) \
     {                                                              \
@@ -143,6 +150,7 @@ wf_gemm wf_matmul_act_grad_product(const wf_launch *l)
     return g;
 }
 
+/* y *= gelu'(x) */
 static void gelu_slope_row(const float *x, float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -154,7 +162,7 @@ static wf_status launch_matmul_act_grad(const wf_launch *l)
     wf_gemm g = wf_matmul_act_grad_product(l);
     g.slope = gelu_slope_row;
     wf_gemm_run(&g);
-    wf_sum_rows(l, &l->out[0], &l->out[1]);
+    wf_sum_rows(l, &l->out[0], &l->out[1]); /* of the rounded result, in the launch's workspace */
     return WF_OK;
 }
 

@@ -5,8 +5,11 @@
  *     y = xhat * gamma + beta     xhat = (x - mean) * rstd     rstd = 1 / sqrt(mean square + eps)
  *
  * The rms norm is the same with mean = 0 and no beta, so one implementation serves both. With a
- * residual, x is the sum as an add would have stored it: the bits are those of two nodes. What is
- * added to a gradient is added before that is rounded to its type.
+ * residual, x is the sum as an add would have stored it: the bits are those of two nodes. In
+ * gradients, dsum is added before dx is rounded to its type.
+ *
+ * Threads share rows. Statistics are summed in f64, in LANES partial sums; column sums run over the
+ * rows in ascending order, a block of columns per thread.
  */
 #include <math.h>
 
@@ -17,8 +20,8 @@
 #include "device/walk.h"
 
 enum {
-    LANES = 4,   /* partial sums side by side, for vector units; the order is fixed all the same */
-    COLUMNS = 64 /* whole cache lines of every type */
+    LANES = 4,   /* partial sums side by side, for vector units; the order is fixed */
+    COLUMNS = 64 /* columns per item of sum_columns: whole cache lines of every type */
 };
 
 static double sum(const float *x, int64_t n)
@@ -54,6 +57,7 @@ static float *statistic(const wf_view *v, int64_t r)
 
 /* ---- Forward ---- */
 
+/* Row buffers of a thread, f32 [C] each. */
 enum { X, Y, GAMMA, BETA, PLAIN_BUFFERS, RESIDUAL = PLAIN_BUFFERS, RESIDUAL_BUFFERS };
 
 /* Row r of x + residual, rounded to the type of both; stored as well if somebody reads it. */
@@ -62,6 +66,7 @@ static const float *add_residual(const wf_norm *o, int64_t r, float *const *buf)
     wf_type type = o->x->type;
     const float *x = wf_row_read(o->x, r, buf[X]);
     const float *residual = wf_row_read(o->residual, r, buf[RESIDUAL]);
+    /* In place where the sum is an f32 output. */
     float *total = o->total ? wf_row_begin(o->total, r, buf[X]) : buf[X];
     for (int64_t i = 0; i < o->length; i++)
         total[i] = x[i] + residual[i];
@@ -125,6 +130,7 @@ static size_t residual_workspace(const wf_device *device, const wf_node *n)
  * With g = dy * gamma:  dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), the second term for the
  * layer norm only; dgamma and dbeta are the sums of dy * xhat and of dy over all rows. */
 
+/* Row buffers of a thread, f32 [C] each. */
 enum { G, XHAT, DX, SCALE, DSUM, BACKWARD_BUFFERS };
 
 /* Computes elements [begin, begin + n) of row r of xhat in buf. */

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* pack.c - packs weights into panels and back. Elements are only moved, so both ways are exact. */
+/*
+ * pack.c - packs weights into panels and back. Elements are only moved, so both ways are exact.
+ *
+ * w [N, K] becomes ceil(N / NR) panels [K][NR]: the NR columns of one k are contiguous, in the
+ * weight's own type. The last panel is padded with zeros. gemm.c reads panels where they are.
+ */
 #include "device/cpu/pack.h"
 
 #include <string.h>
@@ -30,9 +35,10 @@ size_t wf_cpu_packed_bytes(const wf_device *device, wf_type type, const wf_dims 
     return bytes;
 }
 
+/* Arguments of the workers. */
 typedef struct {
-    char *panels, *rows;
-    size_t size; /* bytes per element */
+    char *panels, *rows; /* packed and dense memory */
+    size_t size;         /* bytes per element */
     int64_t n, k;
     bool pack; /* true: rows to panels; false: back */
 } job;
@@ -58,6 +64,7 @@ static void some_panels(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t p = begin; p < end; p++) {
         char *panel = w->panels + (size_t)(p * NR * w->k) * w->size;
+        /* Unpacking stops at the last row: padding has no place in the dense matrix. */
         for (int j = 0; j < NR && (w->pack || p * NR + j < w->n); j++) {
             if (w->size == 4) /* constant sizes compile to one instruction per element */
                 move_row(w, p * NR + j, panel, j, 4);
@@ -72,6 +79,7 @@ static wf_status move(const wf_device *device, job *w, wf_type type, const wf_di
     w->size = wf_type_bytes(type, 1);
     w->n = shape->d[0];
     w->k = shape->d[1];
+    /* Whole panels per thread. */
     wf_parallel_for(device->threads, panel_count(shape), GRAIN / (NR * w->k) + 1, some_panels, w);
     return WF_OK;
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* paged.c - checks that page tables, lengths and positions stay within the pools. */
+/*
+ * paged.c - checks that page tables, lengths and positions stay within the pools.
+ *
+ * Kernels then access pages without checks. Only pages that some query sees are checked: entries of
+ * the table behind a sequence's keys may hold anything.
+ */
 #include "device/cpu/paged.h"
 
 #include "device/cpu/packed.h"
@@ -12,6 +17,8 @@ static void seen_keys(const wf_attr_attention *a, int64_t position, int64_t leng
     *high = a->causal && position < length ? position : length - 1;
 }
 
+/* Queries of a sequence mostly see the same pages, so only pages beyond those of the query before
+ * are checked. */
 static wf_status check_sequence(const wf_launch *l, int64_t s)
 {
     const wf_view *k = &l->in[1], *table = &l->in[5];
@@ -47,6 +54,7 @@ wf_status wf_attention_check(const wf_launch *l)
     return WF_OK;
 }
 
+/* Slots count tokens of the pool. -1: the position has no page. */
 int64_t wf_kv_append_slot(const wf_launch *l, int64_t s, int64_t i)
 {
     const wf_view *pool = &l->in[0], *table = &l->in[4];

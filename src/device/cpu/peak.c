@@ -14,8 +14,9 @@
 
 /* ---- In plain C ---- */
 
-#define SUMS 32
+#define SUMS 32 /* independent chains, enough to hide the latency of a multiply-add */
 
+/* 0.5 x + 0.5 stays bounded and never becomes subnormal. */
 static float multiply_add(int64_t rounds)
 {
     float sum[SUMS], all = 0;
@@ -41,6 +42,7 @@ static float read_floats(const float *from, int64_t n)
     return all;
 }
 
+/* Eight streams, as eight rows of a matrix are read. */
 static float read_rows(const float *from, int64_t n)
 {
     const int64_t length = n / 8;
@@ -83,7 +85,7 @@ typedef struct {
     int threads;
     float *part[3]; /* parts of the memory */
     int64_t rounds; /* rounds of arithmetic */
-    float *sink;    /* [threads, 16]: keeps the compiler from dropping the sums */
+    float *sink; /* [threads][16]: one cache line each; keeps the compiler from dropping the sums */
 } bench;
 
 static float *sink_of(const bench *b, int thread)
@@ -91,6 +93,7 @@ static float *sink_of(const bench *b, int thread)
     return b->sink + 16 * thread;
 }
 
+/* Touches the pages with the threads that stream them later. */
 static void fill_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     const bench *b = arg;
@@ -151,6 +154,7 @@ static double best_of(bench *b, wf_range_fn *fn, int64_t items)
 /* Bytes per second when the memory is split into `parts` arrays, all of which fn accesses. */
 static double stream(bench *b, float *memory, int64_t floats, int parts, wf_range_fn *fn)
 {
+    /* All parts have equal length. */
     const int64_t pieces = floats / PIECE / parts, n = pieces * PIECE;
     for (int i = 0; i < parts; i++)
         b->part[i] = memory + i * n;
@@ -171,6 +175,7 @@ static double seconds_of_rounds(const bench *b)
 
 static double arithmetic(bench *b)
 {
+    /* Doubles until one thread is busy for ROUND_SECONDS. */
     for (b->rounds = 1 << 10; seconds_of_rounds(b) < ROUND_SECONDS;)
         b->rounds *= 2;
     double work = (double)b->rounds * (double)b->loops->flops * b->threads;

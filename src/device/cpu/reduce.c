@@ -6,6 +6,10 @@
  * is summed in order, and the block sums are added in order. The result does not depend on the
  * number of threads, yet threads can share one large sum.
  *
+ * "Along": neighbours in memory belong to one result, which a thread sums by itself. "Across":
+ * neighbours belong to different results; a tile of TILE results is summed side by side, so that
+ * memory is still read in order.
+ *
  * NaN: sum, mean and max return NaN if any element is NaN. argmax and top_k treat NaN as the
  * largest element, above Inf and equal to any other NaN.
  */
@@ -17,7 +21,7 @@
 #include "device/cpu/row.h"
 #include "device/walk.h"
 
-#define BLOCK 4096
+#define BLOCK 4096 /* elements of one partial sum; part of the result's definition */
 
 static int64_t blocks_of(int64_t count)
 {
@@ -39,6 +43,7 @@ typedef struct {
     void (*join)(total *t, const total *u, int64_t n);
 } folding;
 
+/* `expr` combines a and b in the wide type; one row makes the three loops. */
 #define FOLDING(name, wide, field, narrow, first, expr)            \
     static void name##_along(total *t, const void *x, int64_t n)   \
     {                                                              \
@@ -76,7 +81,7 @@ typedef struct {
     const wf_view *x, *y;
     double divisor; /* for floats */
     const folding *fold;
-    wf_walk kept, gone;
+    wf_walk kept, gone;      /* axes that stay and axes that are reduced; operand: x */
     int64_t outputs, length; /* results, and elements per result */
     int64_t tiles, blocks;   /* tiles of results, blocks of elements */
     bool across;             /* neighbours in memory belong to different results */
@@ -98,6 +103,7 @@ static void reduce_across(const reduction *r, int64_t first, int64_t end, int64_
             }
 }
 
+/* The same, one result at a time. */
 static void reduce_along(const reduction *r, int64_t first, int64_t end, int64_t b, total *t)
 {
     const wf_view *x = r->x;
@@ -111,6 +117,7 @@ static void reduce_along(const reduction *r, int64_t first, int64_t end, int64_t
         }
 }
 
+/* Rounds once, from f64. */
 static void store(const reduction *r, int64_t first, int64_t n, const total *t)
 {
     const wf_view *out = r->y;
@@ -172,11 +179,12 @@ static void reduce(const wf_launch *l, reduction r, int64_t axes)
     r.tiles = (r.outputs + TILE - 1) / TILE;
     r.blocks = r.length > BLOCK ? blocks_of(r.length) : 1;
     r.partial = r.blocks > 1 ? l->workspace : NULL;
-    for (int i = 0; i < x->rank; i++)
+    for (int i = 0; i < x->rank; i++) /* the innermost axis longer than 1 decides */
         if (x->dim[i] != 1)
             r.across = !(axes >> i & 1);
     r.divisor = l->node->op == WF_OP_mean ? (double)r.length : 1;
 
+    /* Elements per item, for the grain. */
     int64_t size = (r.outputs < TILE ? r.outputs : TILE) * (r.length < BLOCK ? r.length : BLOCK);
     wf_parallel_for(l->threads, r.tiles * r.blocks, wf_grain(size), reduce_range, &r);
     if (r.partial)
@@ -206,6 +214,7 @@ static size_t reduce_workspace(const wf_device *device, const wf_node *n)
     return outputs > 0 ? partial_bytes(outputs, wf_dims_count(&n->in[0]->shape) / outputs) : 0;
 }
 
+/* Over axis 0: [rows, columns] -> [columns]. */
 void wf_sum_rows(const wf_launch *l, const wf_view *x, const wf_view *y)
 {
     reduce(l, (reduction){.x = x, .y = y, .fold = &sum_f32}, 1);
@@ -227,6 +236,7 @@ typedef struct {
 static void argmax_f32(const float *x, int64_t first, int64_t n, float *best, int32_t *where)
 {
     for (int64_t i = 0; i < n; i++)
+        /* NaN replaces any number once; the first NaN stays. */
         if (x[i] > *best || (isnan(x[i]) && !isnan(*best))) {
             *best = x[i];
             *where = (int32_t)(first + i);
@@ -313,6 +323,7 @@ static void select_top(const float *x, int64_t n, int32_t *heap, int64_t k)
             heap[0] = (int32_t)i;
             sink(x, heap, k, 0);
         }
+    /* Move the last element in order to the end, and repeat: a heap sort in place. */
     for (int64_t left = k - 1; left > 0; left--) {
         int32_t last = heap[0];
         heap[0] = heap[left];
@@ -328,6 +339,7 @@ static void top_k_range(void *arg, int64_t begin, int64_t end, int thread)
     int64_t n = wf_view_last(x), k = wf_view_last(values);
     size_t bytes = (size_t)wf_type_get(x->type)->block_bytes;
     float *buf = wf_row_buffer(l, thread, 2, 0, n);
+    /* Indices fit into the memory of a float row. */
     int32_t *top = (void *)wf_row_buffer(l, thread, 2, 1, n);
     for (int64_t r = begin; r < end; r++) {
         select_top(wf_row_read(x, r, buf), n, top, k);
@@ -368,7 +380,7 @@ static void softmax_range(void *arg, int64_t begin, int64_t end, int thread)
             top = x[i] > top ? x[i] : top;
         double sum = 0;
         for (int64_t i = 0; i < n; i++) {
-            y[i] = expf(x[i] - top); /* NaN in the whole row if all are -Inf */
+            y[i] = expf(x[i] - top); /* all -Inf: -Inf - -Inf is NaN, in the whole row */
             sum += y[i];
         }
         for (int64_t i = 0; i < n; i++)

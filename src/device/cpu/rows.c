@@ -4,6 +4,9 @@
  *
  * All indices are checked before anything is written, so a failed launch changes nothing. A row is
  * everything under one index of the first axis.
+ *
+ * scatter_add_rows: threads share the rows of x. Each row adds its entries of `from` in ascending
+ * order, in f64, and rounds once: no two threads write one row.
  */
 #include "base/thread.h"
 #include "device/cpu/index.h"
@@ -43,11 +46,12 @@ wf_status wf_index_check(const wf_launch *l)
 
 /* ---- embed, gather_rows ---- */
 
+/* Arguments of the workers. */
 typedef struct {
     const wf_launch *l;
     wf_view x, out; /* in units */
     wf_walk row;    /* operands: x, and from for scatter_add_rows */
-    int64_t length;
+    int64_t length; /* units per row */
 } rows_job;
 
 /* Adds x, or an operand with rows like x's, to the walk. */
@@ -135,7 +139,8 @@ static size_t scatter_workspace(const wf_device *device, const wf_node *n)
     return (size_t)entries * sizeof(int64_t);
 }
 
-/* Prepends from last to first, so lists are in ascending order. */
+/* Prepends from last to first, so lists are in ascending order. One thread: it only touches
+ * indices. */
 static void make_lists(const wf_launch *l)
 {
     row_lists s = lists_in(l);
@@ -163,7 +168,7 @@ static void scatter_range(void *arg, int64_t begin, int64_t end, int thread)
             const float *add = wf_chunk_widen(x, row * x->stride[0] + r.offset[0],
                                               wf_walk_step(&j->row, 0), r.n, &buf);
             for (int64_t k = 0; k < r.n; k++)
-                sum[k] = add[k];
+                sum[k] = add[k]; /* x itself is the first term */
             for (int64_t i = s.first[row]; i >= 0; i = s.next[i]) {
                 add = wf_chunk_widen(from, i * from->stride[0] + r.offset[1],
                                      wf_walk_step(&j->row, 1), r.n, &buf);

@@ -15,6 +15,7 @@
 
 /* ---- Boxes ---- */
 
+/* One copy. A unit is an element, or a quantized block. */
 typedef struct {
     const wf_view *from, *to;     /* in units */
     int64_t from_first, to_first; /* offsets in units */
@@ -32,6 +33,7 @@ static void copy_range(void *arg, int64_t begin, int64_t end, int thread)
                         wf_unit_at(b->from, b->from_first + r.offset[0]), from_step, r.n, bytes);
 }
 
+/* Runs are contiguous stretches where the fold found them, so dense copies are memcpy. */
 static void copy_box(const wf_launch *l, box *b)
 {
     wf_walk_fold(&b->walk);
@@ -100,7 +102,7 @@ static wf_status launch_slice(const wf_launch *l)
     const wf_view in = wf_view_units(&l->in[0]), out = wf_view_units(&l->out[0]);
     if (!out.data)
         return WF_OK;
-    bool last = attr->axis == in.rank - 1;
+    bool last = attr->axis == in.rank - 1; /* the last axis counts blocks */
     int64_t begin = last ? attr->begin / wf_type_get(in.type)->block : attr->begin;
     box b = {.from = &in,
              .to = &out,
@@ -194,13 +196,14 @@ static int32_t whole(float x)
 {
     if (isnan(x))
         return 0;
+    /* 2^31 is exact in f32, INT32_MAX is not. */
     return x >= 0x1p31f ? INT32_MAX : x <= -0x1p31f ? INT32_MIN : (int32_t)x;
 }
 
 /* Converts n <= WF_CHUNK contiguous elements. */
 static void cast_chunk(wf_type from_type, const void *from, wf_type to_type, void *to, int64_t n)
 {
-    wf_chunk ints, floats;
+    wf_chunk ints, floats; /* only one of the two is used, unless the kinds differ */
     if (is_int(from_type))
         ints_load(from_type, from, ints.i32, n);
     else

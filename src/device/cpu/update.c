@@ -47,8 +47,8 @@ static void start_walk(update *u)
 /* Updates elements [begin, end), counted through all states. */
 static void update_range(void *arg, int64_t begin, int64_t end, int thread)
 {
-    update u = *(const update *)arg;
-    int64_t first = 0; /* first element of the current update */
+    update u = *(const update *)arg; /* a private copy: index and walk change */
+    int64_t first = 0;               /* first element of the current update */
     (void)thread;
     for (u.index = 0; u.index < u.count && first < end; u.index++) {
         int64_t n = wf_view_count(operand(&u, 0));
@@ -66,6 +66,7 @@ static void run_update(update *u)
     int64_t elements = 0;
     for (int i = 0; i < u->count; i++)
         elements += wf_view_count(&u->l->in[i]);
+    /* One element is one item; a thread gets a contiguous range. */
     wf_parallel_for(u->l->threads, elements, wf_grain(1), update_range, u);
 }
 
@@ -108,6 +109,7 @@ static void end_state(const update *u, const wf_run *r, int i, const float *x)
 
 /* ---- assign and accumulate: (state_0, ..., x_0, ..., apply?) ---- */
 
+/* Copies bits where the types are equal; otherwise rounds through f32. */
 static void assign(const update *u, int64_t begin, int64_t end)
 {
     const wf_view *state = operand(u, 0), *x = operand(u, 1);
@@ -184,6 +186,7 @@ static void adamw(const update *u, int64_t begin, int64_t end)
         float *p = begin_state(u, &r, 0, &buf[0]);
         float *m = begin_state(u, &r, 1, &buf[1]);
         float *v = begin_state(u, &r, 2, &buf[2]);
+        /* The gradient is the last operand, after the copies. */
         const float *grad = read_operand(u, &r, u->operands - 1, &buf[3]);
         for (int64_t i = 0; i < r.n; i++) {
             float g = grad[i] * u->scale;
@@ -195,7 +198,7 @@ static void adamw(const update *u, int64_t begin, int64_t end)
         end_state(u, &r, 0, p);
         end_state(u, &r, 1, m);
         end_state(u, &r, 2, v);
-        if (attr->copies)
+        if (attr->copies) /* the copy rounds the new parameter in f32 */
             end_state(u, &r, 3, p);
     }
 }
@@ -203,6 +206,7 @@ static void adamw(const update *u, int64_t begin, int64_t end)
 static wf_status launch_adamw(const wf_launch *l)
 {
     const wf_attr_adamw *attr = l->attr;
+    /* Operands per parameter; all but the gradient are states. */
     int own = attr->copies ? 5 : 4, n = l->nout / (own - 1);
     int lr = own * n; /* step, scale and apply follow it */
     update u = {.l = l, .fn = adamw, .count = n, .operands = own};
@@ -214,6 +218,7 @@ static wf_status launch_adamw(const wf_launch *l)
     if (step < 1)
         return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: step is %d, but the first one is 1",
                        wf_op_get(l->node->op)->name, step);
+    /* In double: 1 - beta^step cancels for small steps. */
     u.step_size = (float)(u.lr / (1 - pow(attr->beta1, step)));
     u.root_bias2 = (float)sqrt(1 - pow(attr->beta2, step));
     run_update(&u);
@@ -232,7 +237,7 @@ static void sgd(const update *u, int64_t begin, int64_t end)
         wf_chunk buf[3];
         float *p = begin_state(u, &r, 0, &buf[0]);
         float *v = has_velocity ? begin_state(u, &r, 1, &buf[1]) : NULL;
-        const float *grad = read_operand(u, &r, u->l->nout, &buf[2]);
+        const float *grad = read_operand(u, &r, u->l->nout, &buf[2]); /* after the states */
         for (int64_t i = 0; i < r.n; i++) {
             float g = grad[i] * u->scale + decay * p[i];
             if (v) {
