@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* attention_decode.c - decode attention, one chunk of keys at a time. */
+/*
+ * attention_decode.c - decode attention, one chunk of keys at a time.
+ *
+ * Decode has few queries and many keys, so threads share the keys: each item is a chunk of CHUNK
+ * keys of one sequence and kv head. A chunk yields, per query head, its maximum, its sum of
+ * exponentials and its weighted values; finish combines the chunks in ascending order. Chunks
+ * depend on the key's index only, so the bits do not depend on threads or on other sequences. k and
+ * v are read once, in their own type.
+ */
 #include "device/cpu/simd/attention_decode.h"
 
 #include "base/thread.h"
@@ -11,12 +19,14 @@ enum {
     GRAIN = 64 * 1024       /* fewest pool elements per thread */
 };
 
+/* Per thread. */
 typedef struct {
     float *q;      /* [group rounded up to HEADS][d_wide], padded with zeros */
     float *scores; /* [likewise][STRIDE] */
     float *sum;    /* [likewise][dv_wide] */
 } scratch;
 
+/* Arguments of the workers. */
 typedef struct {
     const wf_attention_problem *problem;
     const wf_decode *decode;
@@ -38,7 +48,7 @@ size_t WF_SIMD(wf_decode_scratch)(const wf_attention_problem *o)
     return c.used;
 }
 
-/* Floats per head of a partial result. */
+/* Floats per head of a partial result: maximum, sum, and values [dv_wide]. */
 static int64_t partial_size(const wf_attention_problem *o)
 {
     return 2 + o->dv_wide;
@@ -50,6 +60,7 @@ void WF_SIMD(wf_decode_lay_out)(wf_decode *a, wf_carver *c, const wf_attention_p
     a->chunks = (o->keys + CHUNK - 1) / CHUNK;
     a->first = carve(c, (o->sequences + 1) * (int64_t)sizeof *a->first);
     a->queries = carve(c, (o->sequences + 1) * (int64_t)sizeof *a->queries);
+    /* At most n tokens in all, even if every sequence had the most. */
     tokens = !o->paged ? 0 : tokens < o->n ? tokens : o->n;
     a->partial = carve_floats(c, tokens * a->chunks * heads * partial_size(o));
 }
@@ -64,7 +75,7 @@ static inline __attribute__((always_inline)) void find_dots(wf_type type, int64_
                                                             const char *const *k, int64_t n,
                                                             float *scores)
 {
-    int keys = WF_VL / heads;
+    int keys = WF_VL / heads; /* a block has WF_VL sums: heads times keys */
     for (int64_t j = 0; j < n; j += keys) {
         vf sum[WF_VL];
         for (int i = 0; i < WF_VL; i++)
@@ -76,7 +87,7 @@ static inline __attribute__((always_inline)) void find_dots(wf_type type, int64_
                 for (int h = 0; h < heads; h++)
                     sum[h * keys + i] = vf_fma(x, vf_load(q + h * wide + c), sum[h * keys + i]);
             }
-        float all[WF_VL];
+        float all[WF_VL]; /* one transposing reduction for all sums */
         vf_store(all, vf_sums(sum));
         for (int h = 0; h < heads; h++)
             memcpy(scores + h * STRIDE + j, all + h * keys, (size_t)keys * sizeof *all);
@@ -94,7 +105,7 @@ static void softmax(const wf_attention_problem *o, float *p, int64_t n, float *m
         high = vf_max(s, high);
     }
     *most = vf_most(high);
-    vf by = vf_set(*most == -INFINITY ? 0 : *most);
+    vf by = vf_set(*most == -INFINITY ? 0 : *most); /* all hidden: e^(-Inf) is 0 */
     for (int64_t j = 0; j < n; j += WF_VL) {
         vf e = vf_exp(vf_sub(vf_load(p + j), by));
         vf_store(p + j, e);
@@ -111,7 +122,7 @@ static inline __attribute__((always_inline)) void add_values(wf_type type, int h
                                                              const char *const *v, int64_t offset,
                                                              int64_t n, float *sum, int64_t wide)
 {
-    int64_t step = WF_VL * (type == WF_F32 ? 4 : 2);
+    int64_t step = WF_VL * (type == WF_F32 ? 4 : 2); /* bytes per vector */
     vf to[HEADS][VALUES];
     for (int h = 0; h < heads; h++)
         for (int i = 0; i < nv; i++)
@@ -146,6 +157,7 @@ static inline __attribute__((always_inline)) void sum_values(wf_type type, int64
 
 /* ---- One chunk ---- */
 
+/* Addresses of the rows of one chunk, padded to a whole vector. */
 typedef struct {
     const char *k[CHUNK + WF_VL], *v[CHUNK + WF_VL];
     int64_t n;
@@ -158,7 +170,7 @@ static void find_rows(const wf_attention_problem *o, const wf_view *x, int64_t s
     int64_t page = x->dim[1], step = x->stride[1] * wf_type_get(x->type)->block_bytes, i = 0;
     for (int64_t j = begin; j < end;) {
         const char *row = key_row(o, x, sequence, kv_head, j);
-        int64_t stop = j - j % page + page;
+        int64_t stop = j - j % page + page; /* rows of a page are a constant stride apart */
         for (stop = stop < end ? stop : end; j < stop; j++, row += step)
             rows[i++] = row;
     }
@@ -175,6 +187,7 @@ static inline __attribute__((always_inline)) void chunk_heads(const wf_attention
     float *scores = s->scores + at * STRIDE, *sum = s->sum + at * o->dv_wide;
     find_dots(k, k_size, heads, s->q + at * o->d_wide, o->d, o->d_wide, r->k, r->n, scores);
     for (int h = 0; h < heads; h++) {
+        /* Padding heads compute, but their results are dropped. */
         float ignored[2], *to = at + h < o->group ? partial + h * partial_size(o) : ignored;
         softmax(o, scores + h * STRIDE, r->n, &to[0], &to[1]);
     }
@@ -202,6 +215,7 @@ static inline __attribute__((always_inline)) void chunk_group(const wf_attention
 static void run_chunk(const wf_attention_problem *o, const chunk_rows *r, const scratch *s,
                       float *partial)
 {
+    /* Constant types let the compiler specialise the loops; mixed types take the generic one. */
     wf_type k = o->k->type, v = o->v->type;
     if (k == WF_F32 && v == WF_F32)
         chunk_group(o, WF_F32, 4, WF_F32, 4, r, s, partial);
@@ -220,6 +234,7 @@ static void run_chunk(const wf_attention_problem *o, const chunk_rows *r, const 
 static void seen_keys(const wf_attention_problem *o, int64_t i, int64_t low, int64_t high,
                       int64_t *begin, int64_t *end)
 {
+    /* May be negative: `low` is not. */
     int64_t p = o->positions[i], first = o->window > 0 ? p - o->window + 1 : 0;
     *begin = first > low ? first : low;
     *end = o->causal && p + 1 < high ? p + 1 : high;
@@ -288,6 +303,7 @@ static void finish(const wf_attention_problem *o, const wf_decode *a, int64_t se
     int64_t begin, end, heads = o->kv_heads * o->group;
     float most = -INFINITY, total = 0;
     seen_keys(o, t, 0, o->lengths[sequence], &begin, &end);
+    /* No visible key: an empty range of chunks. */
     int64_t first = begin / CHUNK, last = end > begin ? (end - 1) / CHUNK : first - 1;
     for (int64_t c = first; c <= last; c++) {
         float m = partial_of(o, a, query, c, head)[0];
@@ -297,6 +313,7 @@ static void finish(const wf_attention_problem *o, const wf_decode *a, int64_t se
         sum[i] = 0;
     for (int64_t c = first; c <= last; c++) {
         const float *p = partial_of(o, a, query, c, head);
+        /* Scales the chunk to the common maximum. */
         float by = most == -INFINITY ? 0 : expf(p[0] - most);
         total += by * p[1];
         for (int64_t i = 0; i < o->dv_wide; i += WF_VL)
@@ -331,6 +348,7 @@ static void finish_range(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* Counts chunks and queries of each sequence first: items are numbered through all of them. */
 void WF_SIMD(wf_decode_run)(wf_decode *a, const wf_attention_problem *o)
 {
     work w = {.problem = o, .decode = a};

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* attention_tile.c - loads keys and queries, computes their visibility, and multiplies tiles. */
+/*
+ * attention_tile.c - loads keys and queries, computes their visibility, and multiplies tiles.
+ *
+ * A tile is KEYS keys of one kv head by LANES lanes (a token and one of its query heads). Rows are
+ * f32, padded with zeros to whole vectors (d_wide, dv_wide). Products are blocked by ROWS x VECTORS
+ * sums in registers (block_product, attention.h). A lane's result depends on no other lane: padding
+ * and masks add exact zeros.
+ */
 #include "device/cpu/simd/attention.h"
 
 void WF_SIMD(wf_attention_open)(wf_attention_problem *o, const wf_node *n, int first,
@@ -22,7 +29,7 @@ void WF_SIMD(wf_attention_open)(wf_attention_problem *o, const wf_node *n, int f
     o->cap = (float)attr->softcap;
     o->causal = attr->causal;
     o->window = attr->window;
-    if (!l)
+    if (!l) /* only sizes, for the planner */
         return;
     o->q = &l->in[first];
     o->k = &l->in[first + 1];
@@ -47,6 +54,7 @@ static void load_keys(const wf_attention_problem *o, const wf_key_block *b, cons
     for (int64_t j = 0; j < b->n; j++)
         load_any_row(x->type, key_row(o, x, b->sequence, b->kv_head, b->begin + j), width, wide,
                      to + j * wide);
+    /* Missing keys are zeros up to a whole block of rows. */
     zero_rows(to, wide, b->n, round_up(b->n, ROWS));
 }
 
@@ -58,7 +66,7 @@ void WF_SIMD(wf_key_block_find)(const wf_attention_problem *o, wf_key_block *b, 
     b->kv_head = kv_head;
     b->begin = begin;
     b->n = n < KEYS ? n : KEYS;
-    b->nearest = INT32_MAX;
+    b->nearest = INT32_MAX; /* smallest and largest position, for masks of whole blocks */
     b->latest = INT32_MIN;
     for (int64_t j = 0; j < b->n; j++) {
         int32_t p = o->table ? (int32_t)(begin + j) : o->positions[o->start[sequence] + begin + j];
@@ -82,6 +90,7 @@ void WF_SIMD(wf_lanes_find)(const wf_attention_problem *o, wf_lanes *t, int64_t 
     t->most_low = t->most_high = INT32_MIN;
     for (int64_t i = 0; i < n; i++) {
         int64_t token = o->start[sequence] + (begin + i) / o->group, p = o->positions[token];
+        /* May be below INT32_MIN: clamped below. */
         int64_t low = o->window > 0 ? p - o->window + 1 : INT32_MIN;
         t->token[i] = token;
         t->head[i] = kv_head * o->group + (begin + i) % o->group;
@@ -104,6 +113,7 @@ void WF_SIMD(wf_lanes_load)(const wf_lanes *t, const wf_view *x, int64_t wide, f
     for (int64_t i = 0; i < t->n; i++)
         load_any_row(x->type, lane_row(t, x, i), wf_view_last(x), wide, rows + i * wide);
     zero_rows(rows, wide, t->n, LANES);
+    /* Transpose in registers, WF_VL x WF_VL at a time: columns are read along lanes. */
     for (int64_t i = 0; i < LANES; i += WF_VL)
         for (int64_t c = 0; c < wide; c += WF_VL) {
             vf r[WF_VL];
@@ -119,19 +129,22 @@ void WF_SIMD(wf_lanes_load)(const wf_lanes *t, const wf_view *x, int64_t wide, f
 
 static bool anyone_sees(const wf_lanes *t, int32_t position)
 {
+    /* Possible for some lane: positions between the extremes may still be hidden. */
     return t->least_low <= position && position <= t->most_high;
 }
 
 wf_sight WF_SIMD(wf_lanes_sight)(const wf_lanes *t, const wf_key_block *b)
 {
     wf_sight s = {.begin = 0, .end = b->n};
-    if (t->most_low <= b->nearest && b->latest <= t->least_high)
+    if (t->most_low <= b->nearest && b->latest <= t->least_high) /* all lanes see all keys */
         return s;
     s.masked = true;
+    /* Keys are in order of memory, not of position; hidden ends are cut off. */
     while (s.end > 0 && !anyone_sees(t, b->position[s.end - 1]))
         s.end--;
     while (s.begin < s.end && !anyone_sees(t, b->position[s.begin]))
         s.begin++;
+    /* Back to the start of a block of rows, which block_product needs. */
     s.begin -= s.begin < s.end ? s.begin % ROWS : 0;
     return s;
 }
@@ -162,6 +175,7 @@ void WF_SIMD(wf_tile_add_keys)(float *to, const float *scale, const float *p, co
                                int64_t wide, wf_sight sight)
 {
     int64_t n = sight.end - sight.begin;
+    /* Skip the keys before sight.begin on both sides. */
     p += sight.begin * LANES;
     panel += sight.begin * wide;
     for (int64_t i = 0; i < LANES; i += ROWS)
@@ -185,6 +199,7 @@ void WF_SIMD(wf_tile_add_lanes)(float *to, const float *p, const float *rows, in
                           to + r * wide + c, wide);
 }
 
+/* x * 0 is 0 for finite x and NaN otherwise, so one sum finds any infinity or NaN. */
 bool WF_SIMD(wf_panel_finite)(const float *panel, int64_t wide, int64_t n)
 {
     vf sum = vf_zero();
@@ -199,6 +214,7 @@ static void add_scaled(float *to, float a, const float *x, int64_t wide)
         vf_store(to + c, vf_fma(vf_set(a), vf_load(x + c), vf_load(to + c)));
 }
 
+/* For panels with Inf or NaN: only visible pairs may be multiplied, as 0 * Inf is NaN. */
 void WF_SIMD(wf_tile_add_keys_seen)(float *to, const float *scale, const float *p,
                                     const float *panel, int64_t wide, wf_sight sight,
                                     const wf_lanes *t, const wf_key_block *b)
@@ -225,6 +241,7 @@ void WF_SIMD(wf_tile_add_lanes_seen)(float *to, const float *p, const float *row
 
 void WF_SIMD(wf_attention_clear)(const wf_attention_problem *o, const wf_view *x)
 {
+    /* Tokens before the first and after the last sequence. */
     int64_t first = o->start[0], last = o->start[o->sequences];
     if (!x->data)
         return;

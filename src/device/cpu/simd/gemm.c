@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* gemm.c - the GEMM ops: matmul, linear, and their fused forms. */
+/*
+ * gemm.c - the GEMM ops: matmul, linear, and their fused forms.
+ *
+ * Sizes and operands come from cpu/matmul.h, shared with the reference kernels; gemm_run.c
+ * multiplies. Every op also takes packed or quantized weights where its rows say so. Results have
+ * the same bits for any number of threads and, per row, for any batch.
+ */
 #include "device/cpu/simd/gemm.h"
 
 #include "device/cpu/matmul.h"
 #include "device/cpu/simd/math.h"
 #include "device/cpu/simd/reduce.h"
 
+/* Depends on shapes, types and threads only. */
 static size_t scratch(wf_gemm g, const wf_node *n, int threads)
 {
     return WF_SIMD(wf_simd_gemm_scratch)(g.batch, g.m, g.n, g.k, n->out[0].type, threads);
@@ -35,6 +42,7 @@ static wf_status launch_linear(const wf_launch *l)
     return WF_OK;
 }
 
+/* Activations read and write whole vectors: rows are padded buffers (WF_GEMM_CHUNK). */
 #define ACTIVATE_ROW(act, name)                                    \
     static void name##_row(const float *in, float *out, int64_t n) \
     {                                                              \
@@ -70,6 +78,7 @@ static size_t matmul_act_grad_workspace(const wf_device *device, const wf_node *
     return product > sum ? product : sum;
 }
 
+/* y *= gelu'(x) */
 static void gelu_slope_row(const float *x, float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i += WF_VL) {
@@ -88,7 +97,7 @@ static wf_status launch_matmul_act_grad(const wf_launch *l)
     wf_gemm g = wf_matmul_act_grad_product(l);
     g.slope = gelu_slope_row;
     WF_SIMD(wf_simd_gemm_run)(&g);
-    WF_SIMD(wf_simd_sum_rows)(l, &l->out[0], &l->out[1]);
+    WF_SIMD(wf_simd_sum_rows)(l, &l->out[0], &l->out[1]); /* of the rounded result */
     return WF_OK;
 }
 

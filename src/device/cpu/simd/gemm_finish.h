@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* gemm_finish.h - the GEMM epilogue: bias, rounding, activation or its derivative. */
+/*
+ * gemm_finish.h - the GEMM epilogue: bias, rounding, activation or its derivative.
+ *
+ * Runs on sums [n] of one row in f32 while they are cached, in chunks of at most WF_GEMM_CHUNK
+ * columns. Rounds once; an activation reads the rounded operand, as the gradient does.
+ */
 #ifndef WF_DEVICE_CPU_SIMD_GEMM_FINISH_H
 #define WF_DEVICE_CPU_SIMD_GEMM_FINISH_H
 
 #include "device/cpu/simd/gemm_pack.h"
 
+/* The view that receives x w^T + bias: the activation's operand if it is kept. */
 static inline const wf_view *wf_gemm_product(const wf_gemm *g)
 {
     return g->pre ? g->pre : g->y;
 }
 
+/* Element (i, j) of matrix `index`. Results are dense, so rows have g->n elements. */
 static inline char *wf_gemm_result_at(const wf_gemm *g, const wf_view *v, int64_t index, int64_t i,
                                       int64_t j)
 {
@@ -32,7 +39,7 @@ static inline vf wf_gemm_store(const wf_gemm *g, const wf_view *to, char *at, in
     return n == WF_VL ? vf_load_as(to->type, at) : vf_load_as_n(to->type, at, n);
 }
 
-enum { WF_GEMM_CHUNK = 256 }; /* columns */
+enum { WF_GEMM_CHUNK = 256 }; /* columns; two rows of floats on the stack */
 
 /* Loads n lanes of a row from lane c on. */
 static inline vf wf_gemm_load_row(wf_type type, const char *row, int64_t c, int64_t n)

@@ -26,12 +26,13 @@
 #include "device/cpu/simd/gemm_finish.h"
 
 enum {
-    MR = WF_TILE_ROWS,
-    NR = WF_TILE_COLUMNS,
-    KC = WF_TILE_K,
-    GROUP = 4, /* tiles of a per panel of b in L1: about as much of a as of b */
+    MR = WF_TILE_ROWS,    /* rows of a tile: sums of MR x NR stay in registers */
+    NR = WF_TILE_COLUMNS, /* columns of a tile, two vectors */
+    KC = WF_TILE_K,       /* k per block: one panel of b in L1 */
+    GROUP = 4,            /* tiles of a per panel of b in L1: about as much of a as of b */
+    /* Rows of packed a in L2; more registers mean larger tiles, so fewer of them. */
     MC = WF_VREGS == 32 ? 12 * MR : 24 * MR,
-    NC = WF_PACK_COLUMNS,
+    NC = WF_PACK_COLUMNS,  /* columns of packed b in an outer cache */
     SUM_ROWS = 1024,       /* rows of narrow results at a time, since their sums take scratch */
     GRAIN = 1024 * 1024,   /* fewest multiplications per thread */
     FEW_GRAIN = 64 * 1024, /* fewest weight elements per thread in small-batch GEMM */
@@ -41,6 +42,7 @@ enum {
 
 /* ---- Kernels by number of rows ---- */
 
+/* Kernels for 1 to WF_FEW_ROWS rows, so that all sums stay in registers. */
 #define FEW(rows)                                                         \
     static void few_f32_##rows(const wf_few *f, vf(*total)[WF_FEW_ROWS])  \
     {                                                                     \
@@ -65,13 +67,14 @@ static wf_few_fn *const few[WF_TYPE_COUNT][WF_FEW_ROWS] = {[WF_F32] = {WF_FEW_NU
 
 /* ---- Cutting ---- */
 
+/* How a GEMM is cut. Depends on sizes, types and threads. */
 typedef struct {
     const wf_gemm *g;
     int threads;
     int64_t pieces_m, pieces_n;
     int64_t rows, columns; /* size of the largest piece */
-    int64_t floats_a, floats_b,
-        floats_c; /* scratch per thread: panels, and sums of narrow results */
+    /* Scratch per thread in floats: panels of a and b, and sums of narrow results. */
+    int64_t floats_a, floats_b, floats_c;
 } tiling;
 
 /* Part of a result: [i0, i0 + m) by [j0, j0 + n) of matrix `index`, and one block of k. */
@@ -91,7 +94,8 @@ static wf_deal deal_columns(int64_t n)
     return (wf_deal){wf_divide_up(n, NR), NR, 0};
 }
 
-/* The stride of a's panels in floats: no power of two, with room for packing to overrun. */
+/* The stride of a's panels in floats: no power of two, as those would share cache sets, and with
+ * room for packing to overrun. */
 static int64_t stride_a(int64_t nk)
 {
     return nk * MR + WF_VL;
@@ -114,10 +118,14 @@ static int log2_of(int x)
  * to a quarter of a piece with 16. */
 static int64_t cost(int64_t batch, int64_t m, int64_t n, int64_t pm, int64_t pn, int threads)
 {
+    /* The largest piece: whole panels of columns. */
     const int64_t rows = wf_divide_up(m, pm), columns = wf_divide_up(wf_divide_up(n, NR), pn) * NR;
     const int64_t a = wf_divide_up(columns, block_columns(columns)),
                   b = wf_divide_up(rows, SUM_ROWS);
+    /* The longest piece, with its packing. */
     const int64_t one = rows * columns + PACK_COST * (rows * a + columns * b);
+    /* The work of all pieces: a is packed once per column block of each piece, b once per row
+     * block. */
     const int64_t all = batch * (m * n + PACK_COST * (m * a * pn + n * b * pm));
     const int64_t pieces = batch * pm * pn, left = pieces % threads;
     const int64_t rounds = pieces / threads;
@@ -167,6 +175,7 @@ static void cut_blocks(tiling *t, wf_type product)
 static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, wf_type product, int threads)
 {
     tiling t = {0};
+    /* m n k / GRAIN without overflow: k multiplies the quotient and the rest. */
     int64_t worth = batch * m * n / GRAIN * k + batch * m * n % GRAIN * k / GRAIN;
     t.threads = (int)(worth < 1 ? 1 : wf_min64(worth, threads));
     t.pieces_m = t.pieces_n = 1;
@@ -201,6 +210,7 @@ size_t WF_SIMD(wf_simd_gemm_scratch)(int64_t batch, int64_t m, int64_t n, int64_
         return 0;
     tiling t = cut(batch, m, n, k, product, threads);
     size_t floats = (size_t)t.threads * (size_t)scratch_floats(&t);
+    /* Small batches keep all rows of a as f32 instead. */
     size_t rows = is_few(m) ? (size_t)(batch * m * k) : 0;
     rows = (rows + LINE - 1) / LINE * LINE;
     return (floats > rows ? floats : rows) * sizeof(float);
@@ -246,12 +256,13 @@ static void multiply_rows(const tiling *t, const block *b, float *a, const float
     const wf_gemm *g = t->g;
     wf_gemm_part part = {&g->a, b->index, b->i0, b->m, b->k0, b->nk};
     wf_deal d = deal_rows(b->m);
-    bool add = g->add || b->k0 > 0;
+    bool add = g->add || b->k0 > 0; /* continues the sums of the block of k before */
     pack(&part, g->k, &d, stride_a(b->nk), a);
     for (int64_t first = 0; first < d.tiles; first += GROUP)
         for (int64_t j = 0; j < b->n; j += NR) {
             int n = (int)wf_min64(b->n - j, NR);
             wf_tile_fn *const *kernel = WF_SIMD(wf_tiles)[n <= WF_VL];
+            /* wf_deal_width: rows of the last tiles may differ by one. */
             for (int64_t i = first; i < wf_min64(first + GROUP, d.tiles); i++) {
                 const int64_t rows = wf_deal_width(&d, i);
                 const float *a_panel = a + i * stride_a(b->nk), *b_panel = panels + j * b->nk;
@@ -271,17 +282,19 @@ static void multiply_block(const tiling *t, block b, float *scratch)
     bool narrow = to->type != WF_F32;
     int64_t ldc = narrow ? wf_divide_up(b.n, NR) * NR : g->n;
     int64_t parts = wf_divide_up(b.m, MC), first = b.i0, rows = b.m;
+    /* Runs once for k = 0: the result is the bias or 0. */
     for (; b.k0 == 0 || b.k0 < g->k; b.k0 += KC) {
         b.nk = wf_min64(g->k - b.k0, KC);
         wf_gemm_part part = {&g->b, b.index, b.j0, b.n, b.k0, b.nk};
         wf_deal d = deal_columns(b.n);
         pack(&part, g->k, &d, b.nk * NR, panels);
         for (int64_t p = 0; p < parts; p++) {
-            b.i0 = first + rows * p / parts;
+            b.i0 = first + rows * p / parts; /* parts of nearly equal size, at most MC */
             b.m = first + rows * (p + 1) / parts - b.i0;
             float *c = narrow ? sums + (b.i0 - first) * ldc
                               : (float *)(void *)wf_gemm_result_at(g, to, b.index, b.i0, b.j0);
             multiply_rows(t, &b, a, panels, c, ldc);
+            /* The last block of k: the sums are complete and still cached. */
             if (b.k0 + b.nk == g->k && (narrow || g->bias || g->act || g->slope))
                 finish_block(g, &b, c, ldc);
         }
@@ -296,6 +309,7 @@ static void some_pieces(void *arg, int64_t begin, int64_t end, int thread)
     int64_t panels = wf_divide_up(g->n, NR);
     bool narrow = wf_gemm_product(g)->type != WF_F32;
     for (int64_t p = begin; p < end; p++) {
+        /* Pieces of a row of pieces are neighbours: they share rows of a. */
         int64_t pm = p / t->pieces_n % t->pieces_m, pn = p % t->pieces_n;
         int64_t i1 = g->m * (pm + 1) / t->pieces_m;
         int64_t j1 = wf_min64(panels * (pn + 1) / t->pieces_n * NR, g->n);
@@ -324,6 +338,7 @@ static void few_columns(const wf_gemm *g, int64_t index, int64_t j, int skip)
 {
     wf_gemm_part part = {.of = &g->b, .index = index};
     const int width = few_width(g->m);
+    /* Columns of b are rows in memory. */
     wf_few f = {.from = wf_gemm_row(&part, j, 0), .k = g->k, .lda = g->k, .add = g->add};
     vf total[WF_FEW_STREAMS / WF_VL][WF_FEW_ROWS];
     f.stride = wf_gemm_row(&part, j + 1, 0) - f.from;
@@ -386,6 +401,7 @@ void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
     bool wanted = g->pre || (g->y && g->y->data);
     if (!wanted || g->batch * g->m * g->n == 0)
         return;
+    /* Results are dense: only operands may be strided. */
     wf_assert(wf_gemm_product(g)->dense && (!g->add || g->y->type == WF_F32));
     if (takes_few(g)) {
         const int width = few_width(g->m);
@@ -397,6 +413,7 @@ void WF_SIMD(wf_simd_gemm_run)(const wf_gemm *g)
     }
     tiling t = cut(g->batch, g->m, g->n, g->k, wf_gemm_product(g)->type, g->threads);
     t.g = g;
+    /* Multiplications per piece, for the grain. */
     int64_t pieces = t.pieces_m * t.pieces_n, each = g->m * g->n / pieces * g->k;
     wf_parallel_share(t.threads, g->batch * pieces, GRAIN / 4 / (each + 1) + 1, some_pieces, &t);
 }

@@ -19,7 +19,7 @@
 #include "device/cpu/simd/math.h"
 #include "device/walk.h"
 
-enum { CHUNK = 4096 };
+enum { CHUNK = 4096 }; /* elements: 16 KB of f32, half of a usual L1 */
 
 /* A chunk's maximum, and its sums of e^(x - most) and of x. */
 typedef struct {
@@ -27,6 +27,7 @@ typedef struct {
     float most;
 } chunk;
 
+/* One launch. */
 typedef struct {
     const wf_launch *l;
     const wf_view *x; /* the rows */
@@ -73,7 +74,7 @@ static inline float most_of(wf_type type, const void *x, int64_t n)
 static inline void sum_exps(wf_type type, const void *x, int64_t n, chunk *out)
 {
     float most = most_of(type, x, n);
-    vf shift = vf_set(isinf(most) ? 0 : most);
+    vf shift = vf_set(isinf(most) ? 0 : most); /* x - Inf would be NaN; exps_of reports it */
     lanes_sum exps = lanes_sum_zero();
     int64_t i = 0;
     for (; i + 2 * WF_VL <= n; i += 2 * WF_VL) { /* adding two in f32 is accurate enough */
@@ -120,6 +121,7 @@ static const chunk nothing = {.most = -INFINITY};
 static void join(chunk *whole, const chunk *c)
 {
     if (c->most > whole->most) {
+        /* The first chunk: exp(-Inf) is 0, and so is the sum so far. */
         whole->exps *= exp((double)whole->most - c->most);
         whole->most = c->most;
     }
@@ -159,7 +161,7 @@ static void row_range(void *arg, int64_t begin, int64_t end, int thread)
 {
     const pass *p = arg;
     const rows_job *o = p->o;
-    chunk *found = o->found + thread * o->chunks;
+    chunk *found = o->found + thread * o->chunks; /* each thread has its own row of chunks */
     for (int64_t r = begin; r < end; r++) {
         for (int64_t c = 0; c < o->chunks; c++)
             p->chunk(o, r, c * CHUNK, chunk_length(o, c), &found[c]);
@@ -183,6 +185,8 @@ static void run(const rows_job *o, chunk_fn *of_chunk, row_fn *of_row)
 {
     pass p = {o, of_chunk, of_row};
     int threads = o->l->threads;
+    /* Enough rows: a thread takes whole rows. Otherwise threads share the chunks, and one thread
+     * finishes the few rows. */
     if (o->rows >= threads || o->chunks <= 1) {
         wf_parallel_for(threads, o->rows, wf_grain(o->length / o->cheap), row_range, &p);
         return;
@@ -279,7 +283,7 @@ static inline void most_or_nan(wf_type type, const void *x, int64_t n, float *ou
     for (int64_t i = 0; i < n; i += WF_VL) {
         vf v = lanes_or(lanes_load(type, x, i, n), i, n, rest);
         most = vf_max(v, most);
-        nan = vf_select(vf_nan(v), v, nan);
+        nan = vf_select(vf_nan(v), v, nan); /* remembers any NaN: vf_max ignores them */
     }
     *out = vm_any(vf_nan(nan)) ? NAN : vf_most(most);
 }
@@ -301,6 +305,7 @@ static inline void find_first(wf_type type, const void *x, int64_t n, float most
     }
     vf_store(v, lanes_load(type, x, i, n));
     int32_t lane = 0;
+    /* The first lane; vm_any has found one. */
     while (isnan(most) ? !isnan(v[lane]) : v[lane] != most)
         lane++;
     *out = (int32_t)i + lane;
@@ -350,6 +355,7 @@ static float store_loss(const wf_loss *o, int64_t i, wf_type type, const void *z
     int64_t t = wf_loss_target(o, i);
     double log_sum = whole->most + log(exps_of(whole, o->classes)), total = 0;
     if (t != attr->ignore_index) {
+        /* The target's logit alone. */
         double target = vf_sum(vf_load_as_n(type, lanes_at(type, z, t), 1));
         double smooth = attr->label_smoothing;
         total = (1 - smooth) * (log_sum - target);

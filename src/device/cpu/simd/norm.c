@@ -2,13 +2,16 @@
 /*
  * norm.c - layer norm and rms norm of rows [C], also of sums x + residual, and their gradients.
  *
- * A row passes twice: once from memory, for its statistics, and once from the cache, for its
- * result. Statistics are sums in double. Those of the layer norm are taken of x - p with p the
- * row's own first element: then (mean - p)^2 is at most C times the variance, so that
+ * Each row is read twice: from memory for its statistics, then from the cache for its result.
+ * Statistics are sums in f64. Layer norm sums x - p, where p is the row's first element. Then (mean
+ * - p)^2 is at most C times the variance, so that
  *
  *     variance = mean((x - p)^2) - mean(x - p)^2
  *
- * loses to cancellation no more than a factor C of double's precision, whatever offset the row has.
+ * loses at most a factor C of f64's precision to cancellation, whatever offset the row has.
+ *
+ * Threads share rows. Lanes are added at the end of a row, so the bits depend on the instruction
+ * set, but not on threads or other rows.
  */
 #include <math.h>
 
@@ -28,13 +31,15 @@ static const float *param(const wf_view *v, float *buf)
 
 /* ---- Forward ---- */
 
+/* Row buffers of a thread, f32 [C] each. */
 enum { GAMMA, BETA, TOTAL, FORWARD_BUFFERS };
 
 typedef struct {
     double mean, rstd;
 } moments;
 
-/* The row that the statistics are of: x, or x + residual as an add would have stored it. */
+/* Returns lanes of the row that is normalized: x, or x + residual as an add would have stored it.
+ * Stores the sum in `total`. */
 static inline vf row_of(wf_type type, const void *x, const void *residual, void *total, int64_t i,
                         int64_t n)
 {
@@ -62,11 +67,12 @@ static inline moments layer_moments(wf_type type, const wf_norm *o, const void *
 {
     int64_t n = o->length;
     float first = vf_sum(row_of(type, x, residual, total, 0, 1));
-    first = isfinite(first) ? first : 0;
+    first = isfinite(first) ? first : 0; /* an infinite p would make every difference NaN */
     vf rest = vf_set(first);
     vd p = vd_set(first);
     lanes_sum sum = lanes_sum_zero(), square = lanes_sum_zero();
     for (int64_t i = 0; i < n; i += WF_VL) {
+        /* Lanes past the end count as p: differences of 0. */
         vf v = lanes_or(row_of(type, x, residual, total, i, n), i, n, rest);
         vd low = vd_sub(vd_low(v), p), high = vd_sub(vd_high(v), p);
         sum.low = vd_add(sum.low, low);
@@ -76,6 +82,7 @@ static inline moments layer_moments(wf_type type, const wf_norm *o, const void *
     }
     double off = lanes_sum_end(&sum) / (double)n;
     double variance = lanes_sum_end(&square) / (double)n - off * off;
+    /* Rounding may make it slightly negative. */
     return (moments){first + off, 1 / sqrt((variance < 0 ? 0 : variance) + o->eps)};
 }
 
@@ -83,6 +90,7 @@ static inline moments layer_moments(wf_type type, const wf_norm *o, const void *
 static inline void normalize(wf_type type, const void *x, void *y, int64_t n, moments m,
                              const float *gamma, const float *beta)
 {
+    /* Two floats together hold the mean more precisely than one. */
     vf near = vf_set((float)m.mean), rest = vf_set((float)(m.mean - (float)m.mean));
     vf rstd = vf_set((float)m.rstd);
     for (int64_t i = 0; i < n; i += WF_VL) {
@@ -133,10 +141,11 @@ static size_t forward_workspace(const wf_device *device, const wf_node *n)
 /* ---- Gradients ----
  *
  * With g = dy * gamma:  dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), the second term for the
- * layer norm only; dgamma and dbeta are the sums of dy * xhat and of dy over all rows. These are summed
- * while the row is at hand, in f32 over parts of the rows that the number of rows alone determines, then
- * in double over the parts. */
+ * layer norm only; dgamma and dbeta are the sums of dy * xhat and of dy over all rows. Both are
+ * summed while the row is cached: in f32 over the rows of a part, then in f64 over the parts. */
 
+/* Rows per part, the number of parts to aim at, and columns per item of join_columns. Parts depend
+ * on the number of rows only. */
 enum { PART_LEAST = 4, PART_MOST = 64, PARTS_WANTED = 32, COLUMNS = 64 };
 
 static int64_t part_of(int64_t rows)
@@ -147,7 +156,7 @@ static int64_t part_of(int64_t rows)
 
 /* A row of the operands, and the statistics that were saved of it. */
 typedef struct {
-    const void *dy, *x, *dsum; /* dsum: NULL when there is none */
+    const void *dy, *x, *dsum; /* dsum: NULL without a residual */
     const float *gamma;
     vf mean, rstd;
     int64_t n;
@@ -163,7 +172,8 @@ static inline vf g_at(const grad_row *w, int64_t i, vf dy)
     return w->gamma ? vf_mul(dy, lanes_load(WF_F32, w->gamma, i, w->n)) : dy;
 }
 
-/* Adds the row to the sums, and gives mean(g), mean(g * xhat). Lanes past the end have dy = 0. */
+/* Adds the row to the sums, and returns mean(g) and mean(g * xhat). Lanes past the end have dy =
+ * 0. */
 static inline void grad_means(wf_type type, const grad_row *w, float *dgamma, float *dbeta,
                               float *mean, float *along)
 {
@@ -213,6 +223,7 @@ static inline void backward_of(wf_type type, const gradient *d, int64_t begin, i
         int64_t last = (part + 1) * d->part < o->rows ? (part + 1) * d->part : o->rows;
         float *sums = d->sums + 2 * part * d->stride;
         float *dgamma = o->dgamma ? sums : NULL, *dbeta = o->dbeta ? sums + d->stride : NULL;
+        /* Also the padding: whole vectors are added. */
         memset(sums, 0, 2 * (size_t)d->stride * sizeof *sums);
         for (int64_t r = part * d->part; r < last; r++) {
             w.dy = lanes_row(o->dy, r);

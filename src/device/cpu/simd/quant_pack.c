@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* quant_pack.c - converts rows of blocks (the file's layout) to panels (quant.h) and back, bit for
- * bit. */
+/*
+ * quant_pack.c - converts rows of blocks (the file's layout) to panels (quant.h) and back, bit for
+ * bit.
+ *
+ * w [N, K] becomes ceil(N / WF_VL) panels; lane i of a panel is row i. A panel holds the scales of
+ * all blocks, then their words, each WF_VL lanes wide, so that a kernel loads the same word of
+ * WF_VL rows with one instruction. Only order changes: unpacking gives the file's bytes again.
+ */
 #include "base/check.h"
 #include "base/thread.h"
 #include "device/cpu/simd/quant_block.h"
@@ -8,6 +14,8 @@
 
 enum { GRAIN = 256 * 1024 /* bytes that justify waking a thread */ };
 
+/* Elements and bytes per block, halves (f16) and byte scales, 32-bit words, and the words'
+ * offset. */
 static const wf_quant_layout layouts[] = {
     [WF_Q8_0] = {32, sizeof(wf_block_q8_0), 1, 0, 8, offsetof(wf_block_q8_0, q)},
     [WF_Q4_0] = {32, sizeof(wf_block_q4_0), 1, 0, 4, offsetof(wf_block_q4_0, q)},
@@ -123,12 +131,14 @@ WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t
                           int count, int64_t k)
 {
     const int64_t words = k / layouts[type].block * layouts[type].words;
+    /* The next panel's rows are far apart: the hardware prefetcher does not follow them. */
     const uint8_t *ahead = rows + WF_VL * row_bytes, *near = ahead;
     const int64_t step = (int64_t)row_bytes * WF_VL * WF_VL / words + 1;
     for (int64_t w = 0; w < words; w += WF_VL) {
         int64_t at[WF_VL / 4];
         vf r[WF_VL];
         for (int i = 0; i < WF_VL / 4; i++)
+            /* Past the end: any valid place. */
             at[i] = place_of(type, w + 4 * i < words ? w + 4 * i : w);
         for (int lane = 0; lane < WF_VL; lane++)
             r[lane] = lane < count ? vi_as_vf(vi_load_fours(rows + (size_t)lane * row_bytes, at))
@@ -248,6 +258,7 @@ void wf_quant_unpack_row(const void *panels, wf_type type, int64_t k, int64_t r,
 
 /* ---- Whole weights ---- */
 
+/* Arguments of the workers. */
 typedef struct {
     uint8_t *panels, *rows;
     wf_type type;

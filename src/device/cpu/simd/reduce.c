@@ -5,6 +5,9 @@
  * Floats are added in f64 lanes, which keeps up with memory bandwidth. The elements of one result
  * are cut into blocks of fixed size, and block sums are added in order. The result does not depend
  * on the number of threads, yet threads share one large sum or the columns of a tall matrix.
+ *
+ * Order of a sum along a row: element i goes to lane i % (2 WF_VL); the lanes are added at the end.
+ * So the bits depend on the vector length, that is on the instruction set, but on nothing else.
  */
 #include <math.h>
 
@@ -18,6 +21,7 @@
 #define TILE 1024      /* columns per tile */
 #define TILE_ALONG 16  /* rows per tile when each row is one result */
 
+/* n - i lanes at the end of a row; the others are 0. */
 static inline vf load(wf_type type, const void *p, int64_t i, int64_t n)
 {
     const char *at = (const char *)p + i * (type == WF_F32 ? 4 : 2);
@@ -26,6 +30,7 @@ static inline vf load(wf_type type, const void *p, int64_t i, int64_t n)
 
 /* ---- One sum of n contiguous elements ---- */
 
+/* Two vectors of f32 as four of f64: independent sums hide the latency of additions. */
 typedef struct {
     vd low[2], high[2];
 } lanes;
@@ -138,6 +143,7 @@ static cut cut_up(int rank, const int64_t *dim, int64_t axes)
         if (dim[i] != 1)
             c.across = !gone;
     }
+    /* Sizes are part of the result's definition: they fix the order. */
     c.tile = c.across ? TILE : TILE_ALONG;
     c.block = c.across ? BLOCK_ROWS : BLOCK;
     c.tiles = (c.outputs + c.tile - 1) / c.tile;
@@ -160,6 +166,7 @@ static void sum_across(const reduction *r, int64_t first, int64_t end, int64_t f
 {
     const wf_view *x = r->x;
     int64_t step = wf_walk_step(&r->kept, 0), next = wf_walk_step(&r->gone, 0);
+    /* Rows with gaps come one at a time. */
     int64_t width = step == 1 ? TILE : WF_CHUNK, height = step == 1 ? BLOCK_ROWS : 1;
     wf_chunk buf;
     for (wf_run k = wf_run_over(&r->kept, first, end); wf_run_next(&k, width); t += k.n)
@@ -186,7 +193,7 @@ static void sum_along(const reduction *r, int64_t first, int64_t end, int64_t fr
 static void store(const reduction *r, int64_t first, int64_t n, const double *t)
 {
     const wf_view *out = r->y;
-    float y[TILE];
+    float y[TILE]; /* n is at most a tile */
     for (int64_t i = 0; i < n; i++)
         y[i] = (float)(t[i] / r->divisor);
     wf_convert_from_f32(out->type, y, wf_view_at(out, first), n);
