@@ -26,14 +26,15 @@
 
 #include "device/cuda/hopper.cuh"
 
+/* Kernel argument. */
 typedef struct {
     CUtensorMap q, k, v; /* [sequence, token, head, D] */
-    void *o;
+    void *o;             /* [tokens, heads, D], strides in elements */
     int64_t o_row, o_head;
     float *lse;
     int64_t lse_row;
-    const int32_t *low, *high, *irregular;
-    int32_t *next;        /* the next item */
+    const int32_t *low, *high, *irregular; /* NULL: equal sequences; `irregular` as in flash.h */
+    int32_t *next;                         /* the next item */
     int32_t length;       /* tokens per sequence; all tokens if low and high give the ranges */
     int32_t heads, group; /* group: query heads that share a kv head */
     int32_t causal, window;
@@ -109,6 +110,7 @@ template <class S> struct memory {
 
 template <class S> WF_HOPPER memory<S> block_memory(unsigned char *shared)
 {
+    /* 128-byte swizzled tiles start at multiples of 1024. */
     unsigned char *base = shared + (-(uintptr_t)wf_shared_address(shared) & 1023);
     return {wf_shared_address(base), base, (item *)(base + S::BARRIER_AT + 8 * (2 * S::SLOTS + 4))};
 }
@@ -152,9 +154,12 @@ template <class S> WF_HOPPER int tiles(int keys)
 
 template <class S> WF_HOPPER item item_at(const task &t, int number)
 {
+    /* Heads are processed `together` at a time, tile by tile, so that their keys and values stay in
+     * L2. Within a tile number, heads follow each other. */
     int chunk = number / (t.together * t.tiles), rest = number - chunk * (t.together * t.tiles);
     int first = chunk * t.together, count = min(t.together, t.all - first);
     int tile = rest / count, head = first + rest - tile * count;
+    /* From the end of the sequence; the first item may have negative rows. */
     item i = {head / t.heads, head % t.heads, t.length - (tile + 1) * S::QUERIES, 0};
     i.begin = key_begin(t, max(i.row, 0));
     return i;
@@ -164,9 +169,11 @@ template <class S>
 WF_HOPPER void bring_tile(const memory<S> &m, place<S> &at, const CUtensorMap *map, int head,
                           int row, int sequence)
 {
+    /* Waits until the consumers have released the slot's previous use. */
     wf_barrier_wait(m.empty(at.slot), at.parity ^ 1);
+    /* The barrier completes when all bytes have arrived. */
     wf_barrier_expect(m.full(at.slot), S::SLOT_BYTES);
-    for (int c = 0; c < S::D / 64; c++)
+    for (int c = 0; c < S::D / 64; c++) /* a TMA box is 64 columns wide */
         wf_tma_load(m.slot(at.slot) + c * (S::KEYS * 128), map, m.full(at.slot), 64 * c, head, row,
                     sequence);
     at.advance();
@@ -175,9 +182,10 @@ WF_HOPPER void bring_tile(const memory<S> &m, place<S> &at, const CUtensorMap *m
 template <class S> WF_HOPPER void bring(const task &t, const memory<S> &m)
 {
     place<S> at = {0, 0};
-    int number = atomicAdd(t.next, 1);
+    int number = atomicAdd(t.next, 1); /* one item ahead: the counter's latency is hidden */
     for (int use = 0;; use++) {
         int b = use & 1;
+        /* The buffer's previous queries are no longer read. */
         wf_barrier_wait(m.q_empty(b), (use >> 1 & 1) ^ 1);
         if (number >= t.items) {
             m.items[b].sequence = -1;
@@ -194,6 +202,8 @@ template <class S> WF_HOPPER void bring(const task &t, const memory<S> &m)
         number = atomicAdd(t.next, 1);
         /* in the order of use */
         int n = tiles<S>(key_count(t, i, i.row + S::QUERIES)), head = i.head / t.group;
+        /* Keys of tile j before the values of tile j - 1: consumers start the next scores before
+         * they sum. */
         for (int j = 0; j <= n; j++) {
             if (j < n)
                 bring_tile(m, at, &t.k, head, i.begin + j * S::KEYS, i.sequence);
@@ -213,6 +223,7 @@ template <class S, int N> WF_HOPPER void multiply_keys(float (&s)[N], uint32_t q
     wf_wgmma_first<T, 0, 0>(s, a, b);
 #pragma unroll
     for (int k = 1; k < S::D / 16; k++)
+        /* Operand addresses are in units of 16 bytes. */
         wf_wgmma<T, 0, 0>(s, a + (k / 4 * (64 * 128) + k % 4 * 32) / 16,
                           b + (k / 4 * (S::KEYS * 128) + k % 4 * 32) / 16, 1);
     wf_wgmma_commit();
@@ -241,7 +252,7 @@ typedef struct {
 /* Sets the scores of invisible keys to -Inf. `first` is the tile's first key. */
 template <int N> WF_HOPPER void mask(float (&s)[N], const rows &r, int first)
 {
-    const int column = threadIdx.x % 4 * 2;
+    const int column = threadIdx.x % 4 * 2; /* this thread's first column in each group of 8 */
     if (first + N * 2 > r.hidden) {
         const int high[2] = {r.high[0] - first - column, r.high[1] - first - column};
 #pragma unroll
@@ -268,7 +279,7 @@ template <int N> WF_HOPPER void weigh(float (&s)[N], rows &r, float (&factor)[2]
             top = fmaxf(top, fmaxf(s[i], s[i + 1]));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        top = fmaxf(top * scale2, r.base[h]);
+        top = fmaxf(top * scale2, r.base[h]); /* scale2 > 0, so the maximum commutes with scaling */
         float base = top == -INFINITY ? 0 : top;
         factor[h] = wf_exp2(r.base[h] - base);
         r.base[h] = top;
@@ -304,6 +315,7 @@ template <class S, int N> WF_HOPPER bool weigh_alike(float (&s)[N], rows &r, flo
                  ((part[2] + part[6]) + (part[3] + part[7]));
         right = right && sum[h] < S::LIMIT;
     }
+    /* The warp decides together: wgmma and barriers are uniform. */
     if (!__all_sync(0xffffffffu, right))
         return false;
     r.sum[0] += sum[0];
@@ -375,9 +387,10 @@ WF_HOPPER void finish(const task &t, const item &it, int row, const float (&o)[S
         float sum = r.sum[h];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        bool none = r.base[h] == -INFINITY && sum == sum; /* not a NaN */
+        /* No visible key: weights are 0, unless a score was NaN. */
+        bool none = r.base[h] == -INFINITY && sum == sum;
         float inverse = none ? 0 : 1 / sum;
-        bool there = row + 8 * h >= 0;
+        bool there = row + 8 * h >= 0; /* negative rows are padding */
         int64_t token = (int64_t)it.sequence * t.length + row + 8 * h;
         if (there && lane == 0 && t.lse)
             t.lse[token * t.lse_row + it.head] =
@@ -414,7 +427,7 @@ template <class S> struct worker {
     }
     __device__ __forceinline__ void release(int slot)
     {
-        __syncwarp();
+        __syncwarp(); /* all lanes have read the slot */
         wf_warp_arrive(m.empty(slot), lane);
     }
     /* Releases the slot of an unneeded tile. */
@@ -426,6 +439,8 @@ template <class S> struct worker {
     }
     __device__ __forceinline__ void turn_begin()
     {
+        /* Named barriers: a group waits for its turn and passes it on, so that matmuls of one group
+         * overlap with exponentials of another. */
         if (S::TURNS)
             wf_named_sync(1 + group, 256);
     }
@@ -494,7 +509,7 @@ WF_HOPPER void step(worker<S> &w, state<S> &x, uint32_t q, int j, float scale2)
     const int first = j * S::KEYS, keys = w.at.slot;
     w.await();
     w.turn_begin();
-    wf_wgmma_hold(x.o);
+    wf_wgmma_hold(x.o); /* the compiler must not move o while a wgmma writes it */
     wf_wgmma_begin();
     multiply_keys<S>(s, q, w.m.slot(keys));
     w.at.advance();
@@ -504,12 +519,12 @@ WF_HOPPER void step(worker<S> &w, state<S> &x, uint32_t q, int j, float scale2)
     multiply_values<S, S::KEYS>(x.o, x.weights, w.m.slot(values));
     w.turn_end();
     w.at.advance();
-    wf_wgmma_wait<1>();
+    wf_wgmma_wait<1>(); /* the scores are complete; the values may still run */
     wf_wgmma_hold(s);
     mask(s, x.r, first);
     bool begun = x.begun, alike = begun && weigh_alike<S>(s, x.r, scale2);
     if (!alike) {
-        wf_wgmma_wait<0>();
+        wf_wgmma_wait<0>(); /* o is rescaled below: its sum must be complete */
         wf_wgmma_hold(x.o);
         if (begun) {
             score_again<S>(s, w.m, q, w.m.slot(keys));
@@ -521,7 +536,7 @@ WF_HOPPER void step(worker<S> &w, state<S> &x, uint32_t q, int j, float scale2)
         for (int i = 0; i < S::D / 2; i++)
             x.o[i] *= factor[i / 2 % 2];
     }
-    w.release(keys);
+    w.release(keys); /* after score_again, which reads the keys */
     wf_wgmma_wait<0>();
     wf_wgmma_hold(x.o);
     w.release(values);

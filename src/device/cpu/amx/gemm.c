@@ -10,6 +10,9 @@
  *
  * Sums are f32, 2 x 2 tiles at a time, and wait in scratch between blocks of k. Every element is
  * summed over k in the same order, in steps of 32, for any blocks and number of threads.
+ *
+ * 2 x 2 tiles of sums need two tiles of a and two of b: all eight tile registers. Each loaded tile
+ * is then used twice.
  */
 #include "device/cpu/simd/gemm.h"
 
@@ -41,8 +44,8 @@ typedef struct {
     int threads;
     int64_t rows, columns;      /* per block, in whole strips; the last block may be smaller */
     int64_t blocks_m, blocks_n; /* blocks per matrix */
-    int64_t bytes_a, bytes_b,
-        stride; /* scratch per thread: strips, and sums with `stride` floats per row */
+    /* Scratch per thread: bytes of strips, and sums with `stride` floats per row. */
+    int64_t bytes_a, bytes_b, stride;
 } tiling;
 
 /* The size of equal pieces of n, at most `most`, in whole pairs of strips. */
@@ -54,9 +57,11 @@ static int64_t piece(int64_t n, int64_t most)
 static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, int threads)
 {
     tiling t = {0};
+    /* m n k / GRAIN without overflow. */
     int64_t worth = batch * m * n / GRAIN * k + batch * m * n % GRAIN * k / GRAIN;
     int64_t best = INT64_MAX, steps = wf_divide_up(wf_min64(k, KC), STEP);
     t.threads = (int)(worth < 1 ? 1 : wf_min64(worth, threads));
+    /* Try block sizes in powers of two; the cost is the longest thread's multiplications per k. */
     for (int64_t i = MOST; i >= 2 * SIDE; i /= 2)
         for (int64_t j = MOST; j >= 2 * SIDE; j /= 2) {
             int64_t rows = piece(m, i), columns = piece(n, j);
@@ -73,7 +78,7 @@ static tiling cut(int64_t batch, int64_t m, int64_t n, int64_t k, int threads)
     t.blocks_n = wf_divide_up(n, t.columns);
     t.bytes_a = t.rows / SIDE * steps * TILE;
     t.bytes_b = t.columns / SIDE * steps * TILE;
-    t.stride = t.columns + SIDE; /* not a power of two */
+    t.stride = t.columns + SIDE; /* not a power of two: rows would share cache sets */
     return t;
 }
 
@@ -92,6 +97,7 @@ static inline void read_rows(const char *const *row, int rows, int64_t k, int64_
         r[i] = i < rows ? vi_as_vf(_mm512_maskz_loadu_epi16(mask, row[i] + 2 * k)) : vf_zero();
 }
 
+/* Widens 16-bit elements to the low halves of 32-bit lanes; missing ones are 0. */
 static inline vi read_lanes(const char *row, int64_t at, int lanes)
 {
     return _mm512_cvtepu16_epi32(
@@ -108,6 +114,7 @@ static inline void read_pairs(const char *const *row, int64_t nk, int64_t at, in
     }
 }
 
+/* `turned`: transposes 16 x 16 words of 32 bits, that is pairs of bf16. */
 static inline void store_tile(vf r[SIDE], bool turned, char *to)
 {
     if (turned)
@@ -122,6 +129,7 @@ static void pack(const wf_gemm_part *p, bool pairs, char *to)
     int64_t strips = wf_divide_up(p->n, SIDE), steps = wf_divide_up(p->nk, STEP);
     const char *row[STEP];
     vf r[SIDE];
+    /* Rows of the view run along k: a tile is 16 rows by 32 k, as stored. b needs it transposed. */
     for (int64_t s = 0; s < strips && !p->of->k_is_row; s++) {
         int rows = (int)wf_min64(p->n - s * SIDE, SIDE);
         for (int i = 0; i < rows; i++)
@@ -131,6 +139,7 @@ static void pack(const wf_gemm_part *p, bool pairs, char *to)
             store_tile(r, pairs, to + (s * steps + k) * TILE);
         }
     }
+    /* Rows of the view are one k each: pairs of rows give b's layout; a needs it transposed. */
     for (int64_t k = 0; k < steps && p->of->k_is_row; k++) {
         int64_t nk = wf_min64(p->nk - k * STEP, STEP);
         for (int64_t i = 0; i < nk; i++)
@@ -144,6 +153,7 @@ static void pack(const wf_gemm_part *p, bool pairs, char *to)
 
 /* ---- Tiles ---- */
 
+/* Eight tiles of 16 rows by 64 bytes. */
 static const wf_tile_config all_whole = {
     .palette = 1,
     .bytes = {LINE, LINE, LINE, LINE, LINE, LINE, LINE, LINE},
@@ -157,7 +167,7 @@ WF_INLINE void multiply(bool two_a, bool two_b, int64_t steps, const char *a, co
 {
     int64_t next = steps * TILE;
     char *below = c + SIDE * stride;
-    wf_tile_zero(0);
+    wf_tile_zero(0); /* tiles that are not loaded below must not hold old sums */
     wf_tile_zero(1);
     wf_tile_zero(2);
     wf_tile_zero(3);
@@ -226,13 +236,14 @@ static void one_block(const tiling *t, int64_t i, char *a)
         int64_t nk = wf_min64(g->k - k0, KC), steps = wf_divide_up(nk, STEP);
         pack(&(wf_gemm_part){&g->a, index, i0, m, k0, nk}, false, a);
         pack(&(wf_gemm_part){&g->b, index, j0, n, k0, nk}, true, b);
+        /* Pairs of strips: b's two strips stay in L1 while all strips of a pass. */
         for (int64_t y = 0; y < strips_n; y += 2)
             for (int64_t x = 0; x < strips_m; x += 2)
                 multiply_table[x + 1 < strips_m][y + 1 < strips_n](
                     steps, a + x * steps * TILE, b + y * steps * TILE,
                     c + x * SIDE * stride + y * LINE, stride, k0 > 0);
     }
-    for (int64_t r = 0; r < m; r++)
+    for (int64_t r = 0; r < m; r++) /* the block's sums are complete and still in L2 */
         for (int64_t j = 0; j < n; j += WF_GEMM_CHUNK)
             wf_gemm_finish(g, index, i0 + r, j0 + j, wf_min64(n - j, WF_GEMM_CHUNK),
                            (float *)(void *)(c + r * stride) + j);
@@ -241,10 +252,10 @@ static void one_block(const tiling *t, int64_t i, char *a)
 static void some_blocks(void *arg, int64_t begin, int64_t end, int thread)
 {
     const tiling *t = arg;
-    wf_tile_configure(&all_whole);
+    wf_tile_configure(&all_whole); /* tile configuration belongs to the thread */
     for (int64_t i = begin; i < end; i++)
         one_block(t, i, (char *)t->g->scratch + thread * scratch_bytes(t));
-    wf_tile_release();
+    wf_tile_release(); /* unused tile state would slow down context switches */
 }
 
 static void run(const wf_gemm *g)
@@ -255,11 +266,13 @@ static void run(const wf_gemm *g)
     wf_assert(wf_gemm_product(g)->dense && !g->add);
     tiling t = cut(g->batch, g->m, g->n, g->k, g->threads);
     t.g = g;
+    /* One block per item: blocks are large. */
     wf_parallel_for(t.threads, g->batch * t.blocks_m * t.blocks_n, 1, some_blocks, &t);
 }
 
 /* ---- Ops ---- */
 
+/* Smaller GEMMs waste most of a tile. */
 static bool pays(wf_gemm g)
 {
     return g.m >= LEAST && g.n >= LEAST && g.k >= LEAST;
@@ -341,7 +354,7 @@ static bool accepts_linear_grad_weight(const wf_device *device, const wf_node *n
     return pays(wf_linear_grad_weight_sizes(n));
 }
 
-/* The same. */
+/* The GEMM and the sum share the workspace here, too. */
 static size_t linear_grad_weight_workspace(const wf_device *device, const wf_node *n)
 {
     wf_gemm g = wf_linear_grad_weight_sizes(n);

@@ -2,10 +2,10 @@
 /*
  * elementwise.c - elementwise ops on floats.
  *
- * An op is a function of vectors. From it comes, for each float type, one over a span: a stretch of
- * elements that lie next to each other in all operands. Operands that repeat a number or have gaps
- * are laid out in a buffer first, WF_CHUNK elements at a time; all others are used where they are.
- * Most of it waits for memory, so what counts is to touch that once and in order.
+ * Each op is a function of vectors. For each float type, a function over a span is generated from
+ * it: a stretch of elements that are contiguous in all operands. Operands that broadcast or have
+ * gaps are copied to a buffer first, WF_CHUNK elements at a time; all others are used in place.
+ * Most ops are limited by memory bandwidth, so every element is read and written once, in order.
  */
 #include "base/thread.h"
 #include "device/cpu/simd/math.h"
@@ -14,9 +14,10 @@
 #define MAX_IN 3
 #define MAX_OUT 2
 
+/* A stretch of contiguous elements. */
 typedef struct {
     const void *in[MAX_IN];
-    void *out[MAX_OUT]; /* NULL: nobody reads it */
+    void *out[MAX_OUT]; /* NULL: the result has no reader */
     int64_t n;
     float factor; /* scale */
 } span;
@@ -48,7 +49,8 @@ static inline void put(const span *s, wf_type type, int k, int64_t i, int n, vf 
 
 static inline vf vf_maximum(vf a, vf b)
 {
-    return vf_select(vf_nan(b), b, vf_max(b, a)); /* NaN if either is */
+    /* vf_max returns its second operand if either is NaN, so only a NaN in b needs care. */
+    return vf_select(vf_nan(b), b, vf_max(b, a));
 }
 
 static inline vf vf_minimum(vf a, vf b)
@@ -154,10 +156,10 @@ typedef struct {
     wf_walk walk; /* over the results, which are dense; operands: the inputs */
 } job;
 
-/* n elements of v that lie next to each other: its own, or in buf. */
+/* Returns n contiguous elements of v: in place, or copied to buf. */
 static const void *lay_out(const wf_view *v, int64_t offset, int64_t step, int64_t n, wf_chunk *buf)
 {
-    if (step != 0 || n == 1)
+    if (step != 0 || n == 1) /* step 0: the operand repeats one element */
         return wf_chunk_load(v, offset, step, n, buf);
     if (v->type == WF_F32) {
         const float x = *(const float *)wf_view_at(v, offset);

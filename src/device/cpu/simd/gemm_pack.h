@@ -2,6 +2,10 @@
 /*
  * gemm_pack.h - packs GEMM operands into f32 panels [nk][width]. Handles types, strides and
  * transposition.
+ *
+ * A panel holds `width` rows of a or columns of b, k by k, so that a tile reads both panels in
+ * order. Narrow and quantized elements are widened here, once per use of the panel. Lanes past the
+ * last row or column are padding: their products are computed and dropped.
  */
 #ifndef WF_DEVICE_CPU_SIMD_GEMM_PACK_H
 #define WF_DEVICE_CPU_SIMD_GEMM_PACK_H
@@ -33,6 +37,7 @@ typedef struct {
     int64_t index, first, n, k0, nk;
 } wf_gemm_part;
 
+/* Address of element `column` of a row of the stored matrix. */
 static inline const char *wf_gemm_row(const wf_gemm_part *p, int64_t row, int64_t column)
 {
     const wf_view *v = p->of->view;
@@ -71,7 +76,7 @@ WF_INLINE void wf_pack_group(wf_type type, const char *const *from, int64_t nk, 
                              float *to)
 {
     int lanes = width - g;
-    bool all = width < WF_VL;
+    bool all = width < WF_VL; /* a later k overwrites the lanes that stick out */
     int64_t k = 0;
     vf r[WF_VL];
     for (; k + WF_VL <= nk; k += WF_VL) {
@@ -166,8 +171,10 @@ WF_INLINE void wf_pack_rows(wf_type type, const wf_gemm_part *p, const wf_deal *
 static inline void wf_pack_block_rows(const wf_gemm_part *p, const wf_deal *d, int64_t stride,
                                       float *to)
 {
+    /* PART: a multiple of every type's block part; STEP: rows decoded at a time, on the stack. */
     enum { PART = 128, STEP = 4 };
     float decoded[STEP][WF_PACK_COLUMNS + 2 * PART];
+    /* Whole parts around the wanted columns. */
     int64_t begin = p->first / PART * PART, end = (p->first + p->n + PART - 1) / PART * PART;
     int64_t length = wf_view_last(p->of->view);
     end = end < length ? end : length;
@@ -200,7 +207,7 @@ WF_INLINE void wf_pack_stored(wf_type type, const wf_gemm_part *p, int64_t all, 
             for (int64_t k = 0; k < p->nk; k++, at += d->width)
                 vf_store_n(
                     at,
-                    panel < panels
+                    panel < panels /* columns past the last panel */
                         ? vf_load_as_n(
                               type, from + (size_t)k * WF_GEMM_COLUMNS * wf_gemm_size(type), LANES)
                         : vf_zero(),

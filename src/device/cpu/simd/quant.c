@@ -6,6 +6,11 @@
  * Small batches (decode) multiply integers as they come out of a panel, which is read once. Large
  * batches (prefill) first unpack DEPTH blocks of two panels to i16; a register tile of rows and
  * panels then only multiplies. Both paths add the same values in the same order.
+ *
+ * Activations are rounded to integers per block of 32 first (quant_rows.c), so a dot product of a
+ * block is exact in i32 and scaled once: c += sum * (scale of w) * (scale of x). Blocks are added
+ * in ascending k in f32, so a row has the same bits alone and in a batch, for any number of
+ * threads.
  */
 #include "device/cpu/simd/quant.h"
 
@@ -19,6 +24,7 @@
 enum {
     PANELS = 4, /* panels that a batch of one or two rows reads at once */
     ROWS = 4,   /* rows of x that a small-batch kernel multiplies at once */
+    /* Sums that fit the registers of each vector length. */
     TILE_ROWS = WF_VL == 16 ? 6 : (WF_VL == 8 ? 4 : 3),
     TILE_VECTORS = 2,                /* panels per tile */
     DEPTH = WF_VL == 8 ? 16 : 8,     /* blocks of 32 that are unpacked at a time */
@@ -29,6 +35,7 @@ enum {
 
 /* ---- Integers as pairs ---- */
 
+/* right < 0 shifts left; lanes are i16. */
 WF_INLINE vi shift(vi x, int right)
 {
     return right > 0 ? vp_shr(x, right) : right < 0 ? vp_shl(x, -right) : x;
@@ -41,12 +48,13 @@ WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
     const vi low4 = vi_set(0x000f000f);
     if (type == WF_Q8_0) {
         vi w = vi_load(words + u * word);
-        return vp_sra(odd ? w : vp_shl(w, 8), 8);
+        return vp_sra(odd ? w : vp_shl(w, 8), 8); /* sign-extends the even or the odd bytes */
     }
     if (type == WF_Q6_K) {
         const uint8_t *three = words + (part / 4 * 24 + u) * word;
         if (part % 4 < 3)
             return vi_and(shift(vi_load(three + part % 4 * 8 * word), odd), vi_set(0x003f003f));
+        /* The fourth run has its bits on top of the other three words (wf_quant_mix). */
         vi low = vi_and(shift(vi_load(three), 6 + odd), vi_set(0x00030003));
         vi mid = vi_and(shift(vi_load(three + 8 * word), 4 + odd), vi_set(0x000c000c));
         vi high = vi_and(shift(vi_load(three + 16 * word), 2 + odd), vi_set(0x00300030));
@@ -99,6 +107,7 @@ WF_INLINE vi dot_digits(wf_type type, wf_quant_panel p, int part, const int32_t 
     return vi_add(group[0], group[1]);
 }
 
+/* q8_0 without digits: words of four i8 against pairs of i16. */
 WF_INLINE vi dot_words(const uint8_t *words, const int32_t *pairs)
 {
     vi word[WF_QUANT_FOURS];
