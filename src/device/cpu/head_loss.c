@@ -25,12 +25,12 @@
 #include "device/cpu/count.h"
 #include "device/walk.h"
 
-enum { Z, DZ, BUFFERS };
+enum { Z, DZ, BUFFERS }; /* row buffers of a thread, f32 [V] each */
 enum { SIZES = 8 /* distinct sizes of gathered chunks, which bounds the distinct GEMM shapes */ };
 
 typedef struct {
-    int64_t rows, classes, width, chunk;
-    bool grad;
+    int64_t rows, classes, width, chunk; /* rows of x, V, C, rows per chunk */
+    bool grad;                           /* with dloss */
 } sizes;
 
 /* Byte offsets of the parts of the workspace. */
@@ -53,6 +53,7 @@ static size_t lines(size_t bytes)
     return (bytes + 63) / 64 * 64;
 }
 
+/* Depends on the node only: the planner and the launch must agree. */
 static sizes sizes_of(const wf_node *n, const wf_head_loss_ways *ways)
 {
     const wf_attr_head_loss *attr = n->attr;
@@ -184,6 +185,7 @@ static void leave_out(const job *j, int64_t row)
 static void take_rows(job *j)
 {
     int64_t end = j->size.rows;
+    /* With dw, rows stay in their own chunk: see the top of the file. */
     if (!j->skip || j->sum.data)
         end = wf_min64(end, j->next + j->size.chunk);
     for (j->count = 0; j->next < end && j->count < j->size.chunk; j->next++)
@@ -197,6 +199,7 @@ static void take_rows(job *j)
 static bool is_together(const job *j)
 {
     int64_t first = j->taken[0];
+    /* The last rows of x may be a smaller chunk of their own. */
     return j->taken[j->count - 1] - first == j->count - 1 &&
            (j->count == j->size.chunk ||
             (first % j->size.chunk == 0 && first + j->count == j->size.rows));
@@ -242,16 +245,17 @@ static void run_chunk(job *j)
     const int64_t first = together ? j->taken[0] : 0;
     const int64_t rows = together ? j->count : gather_rows(j);
     multiply(j, (wf_gemm){.m = rows,
-                          .n = classes,
+                          .n = classes, /* logits [rows, V] = x w^T */
                           .k = width,
                           .a = {x, first, rows, false},
                           .b = {w, 0, classes, false},
                           .y = &j->logits});
+    /* The instruction set's function has no soft cap. */
     bool own = j->ways->row && j->loss.attr->softcap == 0;
     wf_parallel_share(l->threads, j->count, wf_grain(classes), own ? loss_rows_way : loss_rows, j);
     if (!j->grad)
         return;
-    multiply(j, (wf_gemm){.m = classes,
+    multiply(j, (wf_gemm){.m = classes, /* dw [V, C] += dlogits^T x */
                           .n = width,
                           .k = rows,
                           .a = {&j->logits, 0, rows, true},
@@ -261,12 +265,13 @@ static void run_chunk(job *j)
     j->summed = true;
     if (!l->out[2].data)
         return;
-    multiply(j, (wf_gemm){.m = rows,
+    multiply(j, (wf_gemm){.m = rows, /* dx [rows, C] = dlogits w */
                           .n = width,
                           .k = classes,
                           .a = {&j->logits, 0, rows, false},
                           .b = {w, 0, classes, true},
-                          .y = together ? &l->out[2] : &j->gather, /* x is no longer read */
+                          /* Gathered x is no longer read: its memory takes dx. */
+                          .y = together ? &l->out[2] : &j->gather,
                           .y_first = first});
     if (!together)
         scatter_rows(j);
@@ -295,7 +300,7 @@ static void finish_dw(const job *j)
     const wf_launch *l = j->l;
     if (!j->sum.data)
         return;
-    if (!j->summed)
+    if (!j->summed) /* no row counted: dw is 0 */
         memset(j->sum.data, 0, wf_type_bytes(WF_F32, wf_view_count(&j->sum)));
     if (l->in[0].type != WF_F32 || l->in[1].type != WF_F32)
         wf_parallel_for(l->threads, j->size.classes, wf_grain(j->size.width), round_rows,
@@ -322,6 +327,7 @@ wf_status wf_head_loss_launch(const wf_launch *l, const wf_head_loss_ways *ways)
         j.grad = l->out[2].data || dw;
     }
     WF_TRY(wf_loss_check(&j.loss, l));
+    /* Lse of ignored rows may be read: then nothing is skipped. */
     j.skip = !l->out[1].data && (!j.sum.data || j.size.chunk <= WF_GEMM_BLOCK);
     while (j.next < j.size.rows) {
         take_rows(&j);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* cublaslt.c - loads cuBLASLt once per process. */
+/*
+ * cublaslt.c - loads cuBLASLt once per process.
+ *
+ * Its functions and constants are declared in cublaslt.h, so the build needs no header of the
+ * library. Newer versions are tried first. Without it, matmuls use the plain kernel
+ * (product_plain.cu).
+ */
 #include "device/cuda/cublaslt.h"
 
 #include <pthread.h>
@@ -42,6 +48,7 @@ static const wf_cuda_library library = {
     .symbol_count = sizeof symbols / sizeof *symbols,
 };
 
+/* Set once by load and only read afterwards. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static wf_lt table;
 static bool loaded;

@@ -434,9 +434,9 @@ static wf_status launch_scale(const wf_launch *l)
     return wf_cuda_launched(l);
 }
 
-/* Selects by size: where moves elements and never interprets them. */
 static wf_status launch_where(const wf_launch *l)
 {
+    /* Selects by size: where moves elements and never interprets them. */
     switch (wf_type_get(l->out[0].type)->block_bytes) {
     case 1: run(l, where<uint8_t>()); break;
     case 2: run(l, where<uint16_t>()); break;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * tile_emulated.h - the instructions of tile.h in plain C, bitwise equal to the processor's, for
- * tests on machines without AMX. What the processor would reject aborts the program.
+ * tests on machines without AMX. A call that the processor would reject aborts the program.
  */
 #ifndef WF_DEVICE_CPU_AMX_TILE_EMULATED_H
 #define WF_DEVICE_CPU_AMX_TILE_EMULATED_H
@@ -15,7 +15,7 @@
 /* One instance per thread and per file that uses tiles. */
 static _Thread_local struct {
     wf_tile_config config;
-    uint8_t row[8][16][64];
+    uint8_t row[8][16][64]; /* tile, row, byte */
 } wf_tiles;
 
 static inline void wf_tile_expect(bool legal)
@@ -27,6 +27,7 @@ static inline void wf_tile_expect(bool legal)
 static inline void wf_tile_configure(const wf_tile_config *config)
 {
     static const uint8_t zeros[14];
+    /* The only palette with tiles, and no interrupted instruction. */
     wf_tile_expect(config->palette == 1 && config->first_row == 0 &&
                    memcmp(config->reserved, zeros, sizeof zeros) == 0);
     for (int i = 0; i < 16; i++) {
@@ -73,6 +74,7 @@ static inline void wf_tile_expect_product(int c, int a, int b)
                    f->bytes[a] == 4 * f->rows[b] && f->bytes[c] % 4 == 0);
 }
 
+/* c [M][N] i32 += a [M][4 K] b [K][4 N], four i8 products per step. */
 static inline void wf_tile_multiply_i8(int c, int a, int b)
 {
     wf_tile_expect_product(c, a, b);

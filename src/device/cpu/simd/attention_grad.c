@@ -19,6 +19,7 @@ enum {
     KEPT_MOST = 256 << 20 /* most bytes of dk and dv that threads keep */
 };
 
+/* A tile of LANES queries with their sums. */
 typedef struct {
     wf_lanes lanes;
     float *q, *q_columns; /* [LANES][d_wide], [d_wide][LANES] */
@@ -27,6 +28,7 @@ typedef struct {
     float *lse, *delta;   /* [LANES] */
 } tile;
 
+/* Per thread. */
 typedef struct {
     wf_key_block keys;
     tile tile[TILES];
@@ -74,6 +76,7 @@ static void clear(float *x, int64_t n)
 
 /* ---- A tile ---- */
 
+/* `row` is scratch for one row of o. */
 static void tile_open(const gradient *a, tile *t, float *row)
 {
     const wf_attention_problem *o = &a->problem;
@@ -82,7 +85,7 @@ static void tile_open(const gradient *a, tile *t, float *row)
     clear(t->dq, LANES * o->d_wide);
     for (int64_t i = 0; i < LANES; i++) {
         vf delta = vf_zero();
-        t->lse[i] = t->delta[i] = 0;
+        t->lse[i] = t->delta[i] = 0; /* missing lanes: p and ds become 0 by the mask */
         if (i >= t->lanes.n)
             continue;
         load_any_row(a->out->type, lane_row(&t->lanes, a->out, i), o->dv, o->dv_wide, row);
@@ -123,6 +126,7 @@ static inline __attribute__((always_inline)) void find_gradients(const wf_attent
             vf_store(ds_at + at, ds);
         }
     }
+    /* Clear up to a whole block of rows: the matmuls below read it. */
     int64_t rest = round_up(sight.end, ROWS) - sight.end;
     clear(p_at + sight.end * LANES, rest * LANES);
     clear(ds_at + sight.end * LANES, rest * LANES);
@@ -142,6 +146,7 @@ static void tile_add(const wf_attention_problem *o, tile *t, const scratch *s, w
                      bool want_dq, float *dk, float *dv)
 {
     const wf_key_block *b = &s->keys;
+    /* s->p holds q . k, s->ds holds do . v, until find_gradients. */
     WF_SIMD(wf_tile_dots)(s->p, b->k, o->d_wide, t->q_columns, o->d, sight);
     WF_SIMD(wf_tile_dots)(s->ds, b->v, o->dv_wide, t->g_columns, o->dv, sight);
     if (o->cap != 0)
@@ -199,7 +204,7 @@ static void run_group(const gradient *a, scratch *s, const field *f, int64_t fro
         WF_SIMD(wf_key_block_find)(o, &s->keys, f->sequence, f->kv_head, j);
         for (int i = 0; i < tiles; i++) {
             wf_sight sight = WF_SIMD(wf_lanes_sight)(&s->tile[i].lanes, &s->keys);
-            if (sight.begin == sight.end)
+            if (sight.begin == sight.end) /* no lane sees any key of the block */
                 continue;
             if (!loaded)
                 WF_SIMD(wf_key_block_load)(o, &s->keys);
@@ -259,7 +264,8 @@ static void run_range(void *arg, int64_t begin, int64_t end, int thread)
     lay_out(&s, &c, a);
     int64_t items = a->first[o->sequences];
     for (int64_t item = begin; item < end; item++) {
-        /* from both ends alternately: under a causal mask one end costs more */
+        /* From both ends alternately: under a causal mask one end costs more. */
+
         int64_t t = item % items, i = t % 2 ? items - 1 - t / 2 : t / 2;
         field f = {.kv_head = item / items, .want_dq = w->want_dq, .want_keys = w->want_keys};
         f.sequence = wf_attention_find(a->first, o->sequences, i);
@@ -287,6 +293,7 @@ static void run_pass(const gradient *a, pass w)
     for (int64_t s = 0; s < o->sequences; s++) {
         int64_t keys = o->start[s + 1] - o->start[s], lanes = keys * o->group;
         longest = keys > longest ? keys : longest;
+        /* Items: groups of lanes, groups of keys, or whole sequences. */
         a->first[s + 1] = a->first[s] + (w.lanes > 0  ? (lanes + w.lanes - 1) / w.lanes
                                          : w.keys > 0 ? (keys + w.keys - 1) / w.keys
                                                       : keys > 0);
@@ -305,6 +312,7 @@ static bool once_is_better(const gradient *a)
     int64_t items = 0, threads = o->l->threads;
     for (int64_t s = 0; s < o->sequences; s++)
         items += o->start[s + 1] > o->start[s] ? o->kv_heads : 0;
+    /* Rounds of threads times the cost of a round, against the work of two passes. */
     return (items + threads - 1) / threads * threads * 5 <= items * 7;
 }
 
@@ -312,6 +320,7 @@ static size_t share_workspace(gradient *a, void *workspace, int threads)
 {
     const wf_attention_problem *o = &a->problem;
     int64_t all = round_up(o->n, KEYS);
+    /* Only if the kept sums stay within the limit. */
     a->once = all * (o->d_wide + o->dv_wide) * 4 * threads <= KEPT_MOST;
     a->kept = a->once ? all : KEYS;
     wf_carver c = {.base = workspace}, sizes = {0};
