@@ -327,7 +327,7 @@ wf_status wf_head_loss_launch(const wf_launch *l, const wf_head_loss_ways *ways)
         j.grad = l->out[2].data || dw;
     }
     WF_TRY(wf_loss_check(&j.loss, l));
-    /* Lse of ignored rows may be read: then nothing is skipped. */
+    /* lse of ignored rows may be read: then nothing is skipped. */
     j.skip = !l->out[1].data && (!j.sum.data || j.size.chunk <= WF_GEMM_BLOCK);
     while (j.next < j.size.rows) {
         take_rows(&j);

@@ -265,7 +265,6 @@ static void run_range(void *arg, int64_t begin, int64_t end, int thread)
     int64_t items = a->first[o->sequences];
     for (int64_t item = begin; item < end; item++) {
         /* From both ends alternately: under a causal mask one end costs more. */
-
         int64_t t = item % items, i = t % 2 ? items - 1 - t / 2 : t / 2;
         field f = {.kv_head = item / items, .want_dq = w->want_dq, .want_keys = w->want_keys};
         f.sequence = wf_attention_find(a->first, o->sequences, i);
