@@ -367,8 +367,7 @@ static void test_memory_table(void **state)
     }
 }
 
-/* Checks the table "From a graph to a plan" of docs/architecture.md: kernels, activations,
- * bytes. */
+/* Checks the table "Passes and plans" of docs/architecture.md: kernels, activations, bytes. */
 static void test_pass_table(void **state)
 {
     static const char *const rows[][2] = {
