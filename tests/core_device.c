@@ -44,7 +44,7 @@ wf_status wt_device_open(wf_ctx *ctx, const char *name, wf_device **out)
         return wf_device_open(ctx, name, out);
     *out = NULL;
     if (name[4] == ':' && (without = wf_op_find(name + 5)) < 0)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no op '%s'", name + 5);
+        return wf_fail(ctx, WF_ERR_USAGE, "unknown op '%s'", name + 5);
     WF_TRY(fill_table(ctx, (wf_op)without));
     WF_TRY(wf_device_open(ctx, "cpu", out));
     (*out)->kernels = table;

@@ -588,9 +588,9 @@ static void test_program(void **state)
         0);
     wt_program_fails(&p, 2, "tokenize --train -o \"$D\" --overwrite", "the texts are missing");
     wt_program_fails(&p, 2, "tokenize --train README.md", "the output is missing");
-    wt_program_fails(&p, 1, "tokenize --train README.md -o \"$D/no\"", "there is no such folder");
+    wt_program_fails(&p, 1, "tokenize --train README.md -o \"$D/no\"", "the folder does not exist");
     wt_program_fails(&p, 1, "tokenize --train README.md -o \"$D/no/a.gguf\"",
-                     "there is no such folder");
+                     "the folder does not exist");
     wt_program_fails(&p, 1, "tokenize --train no-such-file -o \"$D\" --overwrite", "no-such-file");
     wt_program_fails(&p, 1, "tokenize --train tests -o \"$D\" --overwrite", "tests");
     wt_program_fails(&p, 2, "tokenize -q --train README.md -o \"$D\" --overwrite --vocab 256",

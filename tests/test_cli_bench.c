@@ -285,7 +285,7 @@ static void test_mistakes(void **state)
         const char *args, *sentence;
     } cases[] = {
         {2, "", "the mode is missing; give a model, or one of decode, prefill, train, ops and"},
-        {2, "trian", "there is no mode or model 'trian'; did you mean 'train'?"},
+        {2, "trian", "unknown mode or model 'trian'; did you mean 'train'?"},
         {1, "/nowhere/model.gguf", "/nowhere/model.gguf"},
         {2, "decode", "the model is missing; give a GGUF file"},
         {2, LLAMA " --n-prompt 0 -n 0", "there is nothing to measure: --n-prompt and --n-gen"},
@@ -306,7 +306,7 @@ static void test_mistakes(void **state)
         {2, "train tiny --precision q4_0", "--precision must be f32, bf16 or f16, not 'q4_0'"},
         {2, "train tiny --batch 0", "--batch must be a whole number from 1 to"},
         {2, "train tiny --length 65 -q", "length 65 exceeds the context of tiny, 64"},
-        {2, "ops atention", "there is no op 'atention'; did you mean 'attention'?"},
+        {2, "ops atention", "unknown op 'atention'; did you mean 'attention'?"},
         {2, "ops erf", "the op 'erf' has no cases to measure"},
         {2, "ops rope --shape 9x9", "no case has '9x9' in its shape"},
         {2, "machine --shape 9x9", "--shape has no effect in 'weft bench machine'"},

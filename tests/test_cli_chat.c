@@ -123,8 +123,8 @@ static void test_wrong_commands(void **state)
     static const struct {
         const char *line, *sentence;
     } wrong[] = {
-        {"/sav x", "there is no command '/sav'; did you mean '/save'?"},
-        {"/etc/passwd", "there is no command '/etc/passwd'; /help lists them"},
+        {"/sav x", "unknown command '/sav'; did you mean '/save'?"},
+        {"/etc/passwd", "unknown command '/etc/passwd'; see /help"},
         {"/temp", "/temp needs an argument: /temp T"},
         {"/temp hot", "/temp must be a number of at least 0, not 'hot'"},
         {"/reset all", "/reset takes no argument, but 'all' was given"},

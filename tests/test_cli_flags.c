@@ -174,7 +174,7 @@ static void test_environment(void **state)
         {"WEFT_PJRT_PLUGINS=x", "did you mean WEFT_PJRT_PLUGIN?"},
         {"WEFT_THREADS=0", "WEFT_THREADS must be a whole number from 1 to 1024, not '0'"},
         {"WEFT_PIN=yes", "WEFT_PIN must be 0 or 1, not 'yes'"},
-        {"WEFT_CPU=fast", "WEFT_CPU=fast: there are: "},
+        {"WEFT_CPU=fast", "WEFT_CPU=fast is unknown; use one of: "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[256];

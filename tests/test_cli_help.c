@@ -326,9 +326,9 @@ static void test_bad_input(void **state)
 {
     (void)state;
     wt_program_fails(&p, 2, "completion", "the shell is missing; give bash, zsh or fish");
-    wt_program_fails(&p, 2, "completion fisch", "there is no shell 'fisch'; did you mean 'fish'?");
+    wt_program_fails(&p, 2, "completion fisch", "unknown shell 'fisch'; did you mean 'fish'?");
     wt_program_fails(&p, 2, "completion bash zsh", "'zsh' is one argument too many");
-    wt_program_fails(&p, 2, "help nonsense --man", "there is no command 'nonsense'");
+    wt_program_fails(&p, 2, "help nonsense --man", "unknown command 'nonsense'");
 }
 
 /* ---- The program ---- */

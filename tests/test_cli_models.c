@@ -429,7 +429,7 @@ static void test_chat_templates(void **state)
                       " -q -n 6 -s 1 -p x -st --chat-template '{{ messages[0].content }}'");
     assert_string_not_equal(p.out, kept);
     wt_program_fails(&p, 2, "chat " LLAMA " -q -st --chat-template vicuna",
-                     "there is no chat template 'vicuna'");
+                     "unknown chat template 'vicuna'");
     wt_program_fails(&p, 1, "chat " LLAMA " -q -st --chat-template '{% if %}'", "template");
 }
 
@@ -560,9 +560,9 @@ static void test_mistakes(void **state)
         {1, "run \"$D/mamba\" -p x", "mamba"},
         {2, "run " LLAMA " -p", "-p needs a value: -p TEXT"},
         {2, "run " LLAMA " -p '--- x'", "or -p=TEXT if the value begins with --"},
-        {2, "run " LLAMA " -p x --tmep 0", "there is no flag '--tmep'; did you mean '--temp'?"},
-        {2, "run " LLAMA " -p x -sys y", "there is no flag '-sys'"},
-        {2, "run " LLAMA " -p x --temp -1", "--temp must be a number from 0 on, not '-1'"},
+        {2, "run " LLAMA " -p x --tmep 0", "unknown flag '--tmep'; did you mean '--temp'?"},
+        {2, "run " LLAMA " -p x -sys y", "unknown flag '-sys'"},
+        {2, "run " LLAMA " -p x --temp -1", "--temp must be a number >= 0, not '-1'"},
         {2, "run " LLAMA " -p x --top-p 2", "--top-p must be a number from 0 to 1, not '2'"},
         {2, "run " LLAMA " -p x --repeat-penalty 0", "--repeat-penalty must be a number above 0"},
         {2, "run " LLAMA " -p x -n 0", "-n must be a whole number from 1 on, or -1"},

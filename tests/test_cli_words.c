@@ -27,7 +27,7 @@ static void test_mistakes(void **state)
     } cases[] = {
         {2, "generate m.gguf", "did you mean 'weft run'?"},
         {2, "perplexity m.gguf", "did you mean 'weft eval'?"},
-        {2, "run " LLAMA " -p a --ctx 3", "there is no flag '--ctx'; did you mean '--ctx-size'?"},
+        {2, "run " LLAMA " -p a --ctx 3", "unknown flag '--ctx'; did you mean '--ctx-size'?"},
         {2, "run " LLAMA " -p a -d gpu", "unknown device 'gpu'; this build has: cpu, cuda"},
         {1, "train --data nodata --out $D/o --depth 1",
          "the file or folder 'nodata' does not exist"},

@@ -347,9 +347,9 @@ static void test_sources_are_checked(void **state)
 static void test_builders_are_checked(void **state)
 {
     wf_ctx *ctx = *state;
-    REFUSED("there is no op 'mathmul'; did you mean 'matmul'?", wf_op_add(g, "mathmul", "", &x, 1));
-    REFUSED("there is no op 'zzzzzzzzzzz'", wf_op_add(g, "zzzzzzzzzzz", "", &x, 1));
-    REFUSED("there is no op ''", wf_op_add(g, NULL, "", &x, 1));
+    REFUSED("unknown op 'mathmul'; did you mean 'matmul'?", wf_op_add(g, "mathmul", "", &x, 1));
+    REFUSED("unknown op 'zzzzzzzzzzz'", wf_op_add(g, "zzzzzzzzzzz", "", &x, 1));
+    REFUSED("unknown op ''", wf_op_add(g, NULL, "", &x, 1));
     REFUSED("did you mean 'tanh'?", wf_unary(g, "tahn", x));
     REFUSED("input needs a name", wf_op_add(g, "input", "type=f32", NULL, 0));
     REFUSED("add is not an elementwise op with 1 operand", wf_unary(g, "add", x));

@@ -57,7 +57,7 @@ static const struct {
     {HEAD "%5 = input(\"x\") type=f32\n%4 = exp(%5)\n", "line 3: %4 comes after %5"},
     {HEAD "%0 = \n", "line 2: expected the name of an op, found the end of the line"},
     {HEAD "%0 = backward (\n", "line 2: expected the name of an op, found '('"},
-    {HEAD X "%1 = expp(%0)\n", "line 3: there is no op 'expp'; did you mean 'exp'?"},
+    {HEAD X "%1 = expp(%0)\n", "line 3: unknown op 'expp'; did you mean 'exp'?"},
     {HEAD X "%1 = exp %0\n", "line 3: expected '(', found '%0'"},
     {HEAD X "%1 = exp(0)\n", "line 3: expected '%', found '0)'"},
     {HEAD X "%1 = exp(%0\n", "line 3: expected ')', found the end of the line"},

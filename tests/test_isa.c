@@ -29,7 +29,8 @@ static int set_up(void **state)
     if (wt_program_make(&p) != 0)
         return -1;
     setenv("WEFT_CPU", "abacus", 1);
-    wt_program_fails(&p, 2, "selftest --op neg", "weft selftest: WEFT_CPU=abacus: there are: ");
+    wt_program_fails(&p, 2, "selftest --op neg",
+                     "weft selftest: WEFT_CPU=abacus is unknown; use one of: ");
     for (char *name = strtok(strstr(p.err, "are: ") + 5, ", \n"); name; name = strtok(NULL, ", \n"))
         snprintf(names[count++], sizeof *names, "%s", name);
     return 0;
@@ -66,7 +67,7 @@ static void test_each_set_is_used_or_refused(void **state)
     for (int i = 0; i < count; i++) {
         describe(names[i], titles[i], sizeof *titles);
         snprintf(want, sizeof want,
-                 "WEFT_CPU=%s: this machine does not have it; it has: ", names[i]);
+                 "WEFT_CPU=%s is not available on this machine; use one of: ", names[i]);
         present[i] = !strstr(titles[i], "not available");
         print_message("%s: %s\n", names[i], titles[i]);
         if (!present[i]) {
@@ -103,9 +104,10 @@ static void test_an_unknown_set_is_refused(void **state)
 {
     (void)state;
     setenv("WEFT_CPU", "AVX2", 1); /* names are lower case */
-    wt_program_fails(&p, 2, "run " MODELS "/llama -p the -n 1", "WEFT_CPU=AVX2: there are: ");
+    wt_program_fails(&p, 2, "run " MODELS "/llama -p the -n 1",
+                     "WEFT_CPU=AVX2 is unknown; use one of: ");
     wt_program_ok(&p, "devices");
-    wt_program_out(&p, "not available: WEFT_CPU=AVX2: there are: ");
+    wt_program_out(&p, "not available: WEFT_CPU=AVX2 is unknown; use one of: ");
 }
 
 /* Rounding may differ between sets, but greedy text must not. */

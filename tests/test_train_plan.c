@@ -211,7 +211,7 @@ static void test_refused(void **state)
         {{A, .rate = 5000}, "rate must be above 0 up to 1000, not 5000"},
         {{A, .rate = -1}, "rate must be above 0 up to 1000, not -1"},
         {{A, .rate = NAN}, "rate must be above 0 up to 1000, not "},
-        {{A, .clip = INFINITY}, "clip must be from 0 on, not "},
+        {{A, .clip = INFINITY}, "clip must be >= 0, not "},
         {{A, .beta1 = 1}, "beta1 must be from 0 to 0.999999999, not 1"},
         {{A, .floor = 7}, "floor must be from 0 to 1, not 7"},
         {{A, .dropout = -0.5}, "dropout must be from 0 to 0.95, not -0.5"},

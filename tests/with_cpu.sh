@@ -7,7 +7,7 @@ set -eu
 export WEFT_CPU="$1"
 shift
 case $("$WEFT_PROGRAM" devices) in
-*"WEFT_CPU=$WEFT_CPU: this machine does not have it"*)
+*"WEFT_CPU=$WEFT_CPU is not available on this machine"*)
     echo "skipped: this machine does not have $WEFT_CPU"
     exit 77
     ;;

@@ -21,7 +21,7 @@ arm() {
 }
 
 # The list is in what is said about a set that does not exist.
-sets=$(WEFT_CPU=none arm "$build/weft" devices | sed -n 's/,//g; s/^cpu .*there are: //p')
+sets=$(WEFT_CPU=none arm "$build/weft" devices | sed -n 's/,//g; s/^cpu .*use one of: //p')
 case $sets in
 *neon*) ;;
 *) echo "check_arm: $build/weft has no kernels for NEON" && exit 1 ;;

@@ -34,14 +34,16 @@ const char *wf_range_words(const wf_range *r, char out[WF_RANGE_WORDS])
     wf_text_from_double(low, r->low);
     wf_text_from_double(high, r->high);
     if (isfinite(r->low))
-        wf_text_append(out, WF_RANGE_WORDS, &len, " %s %s", r->above ? "above" : "from", low);
+        wf_text_append(out, WF_RANGE_WORDS, &len, " %s %s",
+                       r->above            ? "above"
+                       : isfinite(r->high) ? "from"
+                                           : ">=",
+                       low);
     if (isfinite(r->high))
         wf_text_append(out, WF_RANGE_WORDS, &len, "%s %s",
                        r->below   ? " to below"
                        : r->above ? " up to"
                                   : " to",
                        high);
-    else if (isfinite(r->low) && !r->above)
-        wf_text_append(out, WF_RANGE_WORDS, &len, " on");
     return out;
 }

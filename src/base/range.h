@@ -16,7 +16,7 @@ typedef struct {
 wf_range wf_range_read(const char *text);
 /* Returns false for NaN. */
 bool wf_range_has(const wf_range *r, double x);
-/* " from 0 to 1", " above 0", " from 0 on"; "" when every number is inside. Returns out. */
+/* " from 0 to 1", " above 0", " >= 0"; "" when every number is inside. Returns out. */
 const char *wf_range_words(const wf_range *r, char out[WF_RANGE_WORDS]);
 
 #endif

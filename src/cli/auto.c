@@ -82,7 +82,7 @@ wf_status wf_auto_open(wf_ctx *ctx, const char *name, const wf_auto_work *work, 
     }
     if (!work)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--device auto has no work here to choose by; name a device");
+                       "--device auto needs a model or a graph to compare devices; name a device");
     wf_candidates found;
     wf_status status = wf_devices_compare(ctx, work->forecast, work->user, fast, &found);
     compared = found;

@@ -144,11 +144,10 @@ static wf_status no_command(wf_ctx *ctx, const char *text)
         names[n++] = k->name;
     const char *near = wf_text_nearest(word, names, n);
     if (near)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no command '%s'; did you mean '%s'?", word,
-                       near);
+        return wf_fail(ctx, WF_ERR_USAGE, "unknown command '%s'; did you mean '%s'?", word, near);
     return wf_fail(ctx, WF_ERR_USAGE,
-                   "there is no command '%s'; /help lists them; a space before the slash makes "
-                   "the line a question",
+                   "unknown command '%s'; see /help; a space before the slash makes the line a "
+                   "question",
                    word);
 }
 

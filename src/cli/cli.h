@@ -70,7 +70,7 @@ wf_words_fn wf_op_words, wf_type_words, wf_recipe_words, wf_example_words;
 wf_words_fn
     wf_environment_words; /* environment variables that Weft reads, besides those of flags */
 
-/* Fails with "there is no WHAT 'word'" and the nearest of names[0..n) or, when no name is near, the command
+/* Fails with "unknown WHAT 'word'" and the nearest of names[0..n) or, when no name is near, the command
  * that lists them. */
 wf_status wf_no_such(wf_ctx *ctx, const char *what, const char *word, const char *const *names,
                      int n, const char *lister);

@@ -87,8 +87,8 @@ static wf_status find_mode(wf_ctx *ctx, const char *word, int *out)
         names[i - 1] = modes[i].name;
     const char *near = wf_text_nearest(word, names, MODES - 1);
     if (near && wf_path_look(word) == WF_PATH_NONE)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no mode or model '%s'; did you mean '%s'?",
-                       word, near);
+        return wf_fail(ctx, WF_ERR_USAGE, "unknown mode or model '%s'; did you mean '%s'?", word,
+                       near);
     return WF_OK;
 }
 
@@ -135,7 +135,7 @@ static bool mode_words(int index, const char **name, const char **doc)
 static const wf_flag flags[] = {
     {"n-prompt", 0, "N", "tokens in the prompt; 0: no prompt", .whole = &wf_bench_set.prompt,
      .not_letter = 'p', .fallback = "512"},
-    {"n-gen", 'n', "N", "tokens to generate; 0: none", .whole = &wf_bench_set.generated,
+    {"n-gen", 'n', "N", "tokens to generate; 0: do not generate", .whole = &wf_bench_set.generated,
      .fallback = "128"},
     {"depth", 0, "N", "tokens in the KV cache before the measurement", .whole = &wf_bench_set.depth,
      .fallback = "0"},

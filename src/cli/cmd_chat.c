@@ -35,7 +35,7 @@ static wf_status choose_template(wf_ctx *ctx, const char **out, char **owned)
     if (options.template && !strchr(options.template, '{') &&
         strcmp(options.template, "chatml") != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "there is no chat template '%s'; give chatml, the text of a template, or a "
+                       "unknown chat template '%s'; give chatml, the text of a template, or a "
                        "file with --chat-template-file",
                        options.template);
     return WF_OK;

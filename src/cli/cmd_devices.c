@@ -114,8 +114,8 @@ const wf_command wf_cmd_devices = {
     .doc = "list the devices of this machine",
     .operands = "",
     .details =
-        "A device is named by its kind, and by an argument after a colon where it takes one: "
-        "cpu:4 has 4 threads, cuda:1 is the second GPU, pjrt:PLUGIN.so loads a plugin.",
+        "The name of a device is its kind, with an optional argument after a colon: cpu:4 has 4 "
+        "threads, cuda:1 is the second GPU, pjrt:PLUGIN.so loads a plugin.",
     .table = &environment,
     .examples = {"weft devices", "WEFT_CPU=avx2 weft devices"},
     .flags = flags,

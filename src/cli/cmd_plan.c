@@ -349,7 +349,7 @@ static const wf_flag flags[] = {
     {"expand", 0, "OPS", "expand these ops, such as glu,softmax, or all, even if a kernel fits",
      .text = &options.expand, .offer = {.words = wf_op_words}},
     {"explain", 'e', NULL,
-     "print what each pass did, memory over time, the largest values and the cost by op",
+     "print the changes of each pass, memory over time, the largest values and the cost by op",
      .on = &options.explain},
     {"svg", 0, "FILE", "draw memory over time", .text = &options.svg, .offer = WF_OFFER_FILES},
     {"dot", 0, "FILE", "write the final graph for Graphviz (slow above a thousand nodes)",
@@ -371,13 +371,13 @@ const wf_command wf_cmd_plan = {
     .max_operands = 1,
     .offers = {{.words = wf_example_words, .paths = WF_PATHS_FILES}},
     .details =
-        "MODEL is a GGUF file or a Hugging Face folder: plans running it or, with --train, "
-        "finetuning it. EXAMPLE is a well-known shape: plans one of its graphs or, with --train, a "
-        "whole run; --depth and --config work, too. GRAPH is a file with a graph as text. Without "
-        "an argument, lists the examples.\n\n"
-        "Memory is exact to the byte for what Weft allocates. Time is predicted from the measured "
-        "peak of the device. A graph that --text wrote has been through the passes: to plan it "
-        "again with the same result, skip fold, which would undo --recompute.",
+        "MODEL is a GGUF file or a Hugging Face folder: weft plan plans running it or, with "
+        "--train, finetuning it. EXAMPLE is a well-known shape: weft plan plans one of its graphs "
+        "or, with --train, a whole run; --depth and --config work, too. GRAPH is a file with a "
+        "graph as text. Without an argument, weft plan lists the examples.\n\n"
+        "The memory that Weft allocates is exact to the byte. Time is predicted from the measured "
+        "peak of the device. --text writes the graph after the passes. To plan this text again "
+        "with the same result, add --without fold, because fold would undo --recompute.",
     .examples = {"weft plan gpt2-124M --train --batch 4 --compute bf16 --recompute 1",
                  "weft plan model.gguf --ctx-size 8192 --parallel 4",
                  "weft plan llama-30M --explain --svg memory.svg"},

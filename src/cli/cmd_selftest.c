@@ -205,7 +205,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (options.op)
         WF_TRY(wf_find_op(ctx, options.op, &op));
     if (options.type && wf_type_from_name(options.type) == WF_TYPE_NONE)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no type '%s'; give one such as f32 or bf16",
+        return wf_fail(ctx, WF_ERR_USAGE, "unknown type '%s'; use a type such as f32 or bf16",
                        options.type);
     if (options.list) {
         const wf_given unused[] = {{"op", options.op},
@@ -271,8 +271,8 @@ static const wf_flag flags[] = {
      .whole = &options.sample, .fallback = "all cases"},
     {"expand", 0, "OPS", "expand these ops, such as glu,softmax, or all, even if a kernel fits",
      .text = &options.expand, .offer = {.words = wf_op_words}},
-    {"list", 0, NULL, "print the number of cases of each op and run none", .on = &options.list},
-    {"distort", 0, "E", "add this relative error to the reference, to test the test",
+    {"list", 0, NULL, "print the number of cases of each op and exit", .on = &options.list},
+    {"distort", 0, "E", "add this relative error to the reference, so that the test fails",
      .real = &options.distort, .range = ","},
     {"verbose", 'v', NULL, "print a line for each op, and every failure", .on = &options.verbose},
     WF_FLAG_JSON(&options.json),

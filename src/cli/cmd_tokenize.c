@@ -260,7 +260,7 @@ static const wf_flag flags[] = {
      .text = &wf_engine_set.model, .operand = true, .offer = WF_OFFER_FILES},
     {"prompt", 'p', "TEXT", "the text; repeatable", .values = &options.prompts, .empty = true,
      .many = true, .fallback = "stdin"},
-    {"file", 'f', "FILE", "read the text from FILE, with all of its bytes; repeatable",
+    {"file", 'f', "FILE", "read the text from FILE, with its last newline; repeatable",
      .values = &options.files, .many = true, .offer = WF_OFFER_FILES},
     {"ids", 0, NULL, "print only the ids, as a JSON array", .on = &options.ids},
     {"decode", 0, NULL, "convert ids to text", .on = &options.decode},

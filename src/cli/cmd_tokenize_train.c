@@ -24,8 +24,7 @@ static struct {
 } set = {.vocab = -1, .minimum = -1, .threads = -1};
 
 const wf_flag wf_tokenize_train_flags[] = {
-    {"train", 0, NULL, "learn byte-level BPE from the files that are the arguments",
-     .on = &set.train},
+    {"train", 0, NULL, "learn byte-level BPE from the FILE arguments", .on = &set.train},
     {"output", 'o', "PATH", "an existing folder, or a file name that ends in .gguf",
      .text = &set.out, .offer = WF_OFFER_FILES},
     {"overwrite", 0, NULL, "replace an existing tokenizer", .on = &set.overwrite},
@@ -161,8 +160,9 @@ static wf_status check_output(wf_ctx *ctx, char *const *operands, int count, con
     const char *folder = to_gguf() ? wf_path_parent(&arena, set.out) : set.out;
     wf_status status = folder ? WF_OK : WF_ERR_MEMORY;
     if (folder && wf_path_look(folder) != WF_PATH_FOLDER)
-        status = wf_fail(ctx, WF_ERR_IO, "cannot write to '%s': there is no such folder%s", folder,
-                         to_gguf() ? "" : "; create it, or give a file name that ends in .gguf");
+        status =
+            wf_fail(ctx, WF_ERR_IO, "cannot write to '%s': the folder does not exist%s", folder,
+                    to_gguf() ? "" : "; create it, or give a file name that ends in .gguf");
     if (status == WF_OK)
         status = check_files(&arena, operands, count, files);
     wf_arena_free(&arena);

@@ -298,7 +298,7 @@ const wf_command wf_cmd_finetune = {
         "MODEL may have any type, including quantized ones. With --lora its weights stay fixed, "
         "and RUN/adapter holds the result in the format of PEFT; use it with weft run MODEL --lora "
         "RUN/adapter. Without --lora the weights become f32, and RUN/model.gguf is the new model. "
-        "Checkpoints, log and signals are those of weft train.",
+        "Checkpoints, log and signals work as in weft train.",
     .examples = {"weft finetune model.gguf --data chats --out run --lora 16",
                  "weft finetune model.gguf --data chats.jsonl --out run --rate 1e-5"},
     .flags = finetune_flags,

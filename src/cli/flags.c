@@ -102,9 +102,9 @@ static wf_status no_such_flag(wf_ctx *ctx, const flag_set *set, const spelling *
                 "--%s %s",
                 s->begin[0], set->list[i]->name, set->list[i]->value);
     if (near)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no flag '%.*s'; did you mean '--%s'?", shown,
+        return wf_fail(ctx, WF_ERR_USAGE, "unknown flag '%.*s'; did you mean '--%s'?", shown,
                        s->arg, near);
-    return wf_fail(ctx, WF_ERR_USAGE, "there is no flag '%.*s'; --help lists them", shown, s->arg);
+    return wf_fail(ctx, WF_ERR_USAGE, "unknown flag '%.*s'; see --help", shown, s->arg);
 }
 
 /* ---- Numbers ---- */

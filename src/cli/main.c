@@ -35,9 +35,8 @@ wf_status wf_no_such(wf_ctx *ctx, const char *what, const char *word, const char
 {
     const char *near = wf_text_nearest(word, names, n);
     if (near)
-        return wf_fail(ctx, WF_ERR_USAGE, "there is no %s '%s'; did you mean '%s'?", what, word,
-                       near);
-    return wf_fail(ctx, WF_ERR_USAGE, "there is no %s '%s'; '%s' lists them", what, word, lister);
+        return wf_fail(ctx, WF_ERR_USAGE, "unknown %s '%s'; did you mean '%s'?", what, word, near);
+    return wf_fail(ctx, WF_ERR_USAGE, "unknown %s '%s'; see '%s'", what, word, lister);
 }
 
 wf_status wf_command_find(wf_ctx *ctx, const char *name, const wf_command **out)
@@ -83,12 +82,11 @@ static wf_status choose(wf_ctx *ctx, const char *word, const wf_command **out)
         }
     if (word[0] == '-')
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "'%s' is not a command; the command comes first, and 'weft help' lists them",
-                       word);
+                       "'%s' is not a command; give a command first; see 'weft help'", word);
     for (size_t i = 0; i < sizeof synonyms / sizeof synonyms[0]; i++)
         if (strcmp(word, synonyms[i].word) == 0)
-            return wf_fail(ctx, WF_ERR_USAGE, "there is no command '%s'; did you mean 'weft %s'?",
-                           word, synonyms[i].command);
+            return wf_fail(ctx, WF_ERR_USAGE, "unknown command '%s'; did you mean 'weft %s'?", word,
+                           synonyms[i].command);
     return wf_command_find(ctx, word, out);
 }
 

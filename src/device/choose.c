@@ -179,8 +179,8 @@ wf_status wf_devices_compare(wf_ctx *ctx, wf_forecast_fn *forecast, void *user, 
     char why[512];
     size_t len = 0;
     wf_text_append(why, sizeof why, &len, "%s",
-                   out->count > 0 ? out->all[0].why : "this build has none");
-    return wf_fail(ctx, WF_ERR_DEVICE, "no device can run this; the first one tried: %s", why);
+                   out->count > 0 ? out->all[0].why : "this build has no devices");
+    return wf_fail(ctx, WF_ERR_DEVICE, "no device can run this; the first device failed: %s", why);
 }
 
 wf_device *wf_candidates_take(wf_candidates *c)

@@ -55,7 +55,7 @@ static int find_op(wf_graph *g, const char *name)
     for (int i = 0; i < WF_OP_COUNT; i++)
         names[i] = wf_op_get((wf_op)i)->name;
     const char *near = wf_text_nearest(name ? name : "", names, WF_OP_COUNT);
-    wf_graph_fail(g, WF_ERR_USAGE, "there is no op '%s'%s%s%s", name ? name : "",
+    wf_graph_fail(g, WF_ERR_USAGE, "unknown op '%s'%s%s%s", name ? name : "",
                   near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     return -1;
 }

@@ -72,24 +72,32 @@ static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c)
             "and fit into the head",
             what, (long long)r->dims, (long long)c->head_dim);
     if (r->scaling != WF_ROPE_PLAIN && !positive(r->factor))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the rope scaling has factor %g", what, r->factor);
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: the rope scaling has factor %g; it must be above 0 and finite", what,
+                       r->factor);
     bool waves = r->scaling == WF_ROPE_LLAMA3 || r->scaling == WF_ROPE_YARN;
     if (waves && !(positive(r->original) && r->original <= INT32_MAX))
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "%s: the original context of the rope scaling is %g tokens", what,
-                       r->original);
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "%s: the original context of the rope scaling is %g tokens; it must be above 0 and "
+            "below 2^31",
+            what, r->original);
     if (r->scaling == WF_ROPE_LLAMA3 && !(positive(r->low) && r->high > r->low))
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "%s: the rope scaling has low_freq_factor %g and high_freq_factor %g", what,
-                       r->low, r->high);
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "%s: the rope scaling has low_freq_factor %g and high_freq_factor %g; the first must "
+            "be above 0 and below the second",
+            what, r->low, r->high);
     if (r->scaling == WF_ROPE_YARN && !(positive(r->beta_fast) && positive(r->beta_slow)))
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: beta_fast %g and beta_slow %g of the rope scaling must exceed 0", what,
                        r->beta_fast, r->beta_slow);
     if (r->scaling == WF_ROPE_YARN && (r->base == 1 || !positive(wf_rope_magnitude(r))))
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "%s: the rope scaling has base %g and attention factor %g", what, r->base,
-                       wf_rope_magnitude(r));
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "%s: the rope scaling has base %g and attention factor %g; the base must not be 1, "
+            "and the factor must be above 0 and finite",
+            what, r->base, wf_rope_magnitude(r));
     return WF_OK;
 }
 
@@ -109,6 +117,8 @@ wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s must have as many key and value heads as heads",
                        what, c->family->name);
     if (c->scale != 0 && !positive(c->scale))
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: the attention scale is %g", what, c->scale);
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: the attention scale is %g; it must be above 0 and finite", what,
+                       c->scale);
     return c->family->rotary ? check_rope(ctx, what, c) : WF_OK;
 }

@@ -146,7 +146,7 @@ static wf_status run_all(wf_job *j, wf_selftest_report *report)
     const char *name = j->options->op;
     int only = name ? wf_op_find(name) : -1;
     if (name && only < 0)
-        return wf_fail(j->ctx, WF_ERR_USAGE, "there is no op '%s'; weft ops lists them", name);
+        return wf_fail(j->ctx, WF_ERR_USAGE, "unknown op '%s'; see 'weft ops'", name);
     const int first = only < 0 ? 0 : only, end = only < 0 ? WF_OP_COUNT : only + 1;
     j->limit = sample_limit(j->options, first, end);
     for (int op = first; op < end; op++)

@@ -137,13 +137,16 @@ wf_status wf_loader_plan(wf_loader *l)
 {
     int64_t most, tokens;
     if (l->split->info.tokens == 0)
-        return wf_fail(l->data->ctx, WF_ERR_USAGE, "the data has nothing %s", split_name(l));
+        return wf_fail(l->data->ctx, WF_ERR_USAGE, "the data has no tokens %s; prepare more text",
+                       split_name(l));
     if (l->o.batch < 1 || l->o.length < 1 || !wf_mul_i64(l->o.batch, l->o.length, &tokens) ||
         tokens > INT32_MAX - 1)
-        return wf_fail(l->data->ctx, WF_ERR_USAGE,
-                       "a batch of %lld row%s of %lld token%s is not possible",
-                       (long long)l->o.batch, WF_PLURAL(l->o.batch), (long long)l->o.length,
-                       WF_PLURAL(l->o.length));
+        return wf_fail(
+            l->data->ctx, WF_ERR_USAGE,
+            "a batch of %lld row%s of %lld token%s is not possible; use 1 or more, and fewer than "
+            "2^31 tokens in total",
+            (long long)l->o.batch, WF_PLURAL(l->o.batch), (long long)l->o.length,
+            WF_PLURAL(l->o.length));
     WF_TRY(l->split->info.masked ? plan_documents(l, &most) : plan_text(l, &most));
     bool many = l->o.documents || l->split->info.masked;
     l->sequences = !many ? l->o.batch : l->o.sequences > 0 ? l->o.sequences : l->o.batch * most;

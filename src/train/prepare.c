@@ -63,9 +63,9 @@ static wf_status check_options(wf_ctx *ctx, const wf_prepare_options *o)
         return wf_fail(ctx, WF_ERR_USAGE, "unknown format '%s'; use text, jsonl or json",
                        o->format);
     if (o->split_on && !*o->split_on)
-        return wf_fail(ctx, WF_ERR_USAGE, "the separator between documents is empty");
+        return wf_fail(ctx, WF_ERR_USAGE, "the separator between documents is empty; give a text");
     if (!(o->valid <= 0.5))
-        return wf_fail(ctx, WF_ERR_USAGE, "the share for validation must be 0 to 0.5");
+        return wf_fail(ctx, WF_ERR_USAGE, "the share for validation is %g; use 0 to 0.5", o->valid);
     if (o->tokenizer && o->vocab)
         return wf_fail(
             ctx, WF_ERR_USAGE,

@@ -185,8 +185,8 @@ wf_status wf_cpu_isa_check(wf_ctx *ctx)
         if (chosen == -1 || sets[i].present())
             wf_text_append(known, sizeof known, &len, "%s%s", len ? ", " : "", sets[i].name);
     return wf_fail(ctx, WF_ERR_USAGE,
-                   chosen == -2 ? "WEFT_CPU=%s: this machine does not have it; it has: %s"
-                                : "WEFT_CPU=%s: there are: %s",
+                   chosen == -2 ? "WEFT_CPU=%s is not available on this machine; use one of: %s"
+                                : "WEFT_CPU=%s is unknown; use one of: %s",
                    getenv("WEFT_CPU"), known);
 }
 

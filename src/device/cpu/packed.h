@@ -17,8 +17,8 @@ static inline wf_status wf_packed_check(const wf_launch *l, const wf_view *seq_s
         if (start[s] < (s > 0 ? start[s - 1] : 0) || start[s] > rows)
             return wf_fail(
                 l->ctx, WF_ERR_DEVICE,
-                "%s: seq_start[%lld] is %d: starts do not fall, and do not go beyond the "
-                "%lld rows",
+                "%s: seq_start[%lld] is %d; starts must not decrease or exceed %lld, the number of "
+                "rows",
                 wf_op_get(l->node->op)->name, (long long)s, start[s], (long long)rows);
     }
     return WF_OK;

@@ -216,7 +216,7 @@ static wf_status launch_adamw(const wf_launch *l)
     if (!applies(l, lr + 3))
         return WF_OK;
     if (step < 1)
-        return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: step is %d, but the first one is 1",
+        return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: step is %d; steps start at 1",
                        wf_op_get(l->node->op)->name, step);
     /* In double: 1 - beta^step cancels for small steps. */
     u.step_size = (float)(u.lr / (1 - pow(attr->beta1, step)));

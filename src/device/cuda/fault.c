@@ -61,8 +61,8 @@ static wf_status fail_start(const wf_launch *l, const char *op, fault f)
 {
     const wf_view *rows = &l->in[l->node->op == WF_OP_attention ? 0 : 1];
     return wf_fail(l->ctx, WF_ERR_DEVICE,
-                   "%s: seq_start[%lld] is %d: starts do not fall, and do not go beyond the "
-                   "%lld rows",
+                   "%s: seq_start[%lld] is %d; starts must not decrease or exceed %lld, the number "
+                   "of rows",
                    op, f.place, f.value, (long long)rows->dim[0]);
 }
 
@@ -93,8 +93,7 @@ static wf_status fail_by(const wf_launch *l, fault f)
                        f.value);
     case WF_OP_adamw:
     case WF_OP_adamw_many:
-        return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: step is %d, but the first one is 1", op,
-                       f.value);
+        return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: step is %d; steps start at 1", op, f.value);
     default: return fail_target(l, op, f);
     }
 }

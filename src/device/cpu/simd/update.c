@@ -222,7 +222,7 @@ static wf_status launch_adamw(const wf_launch *l)
     if (!applies(l, lr + 3))
         return WF_OK;
     if (step < 1)
-        return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: step is %d, but the first one is 1",
+        return wf_fail(l->ctx, WF_ERR_DEVICE, "%s: step is %d; steps start at 1",
                        wf_op_get(l->node->op)->name, step);
     u.copies = copies;
     u.lr = scalar(l, lr);
