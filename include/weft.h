@@ -21,16 +21,16 @@
  *
  * Ownership
  *   A result through `T **out` belongs to the caller, who passes it to the matching _free or _close
- *   function. On failure *out is NULL. A result through `const T **` (wf_decoder_next,
- *   wf_decoder_end, wf_trainer_setting) is borrowed, and so is a pointer that is returned directly;
- *   the comment states how long it stays valid. Values through `wf_value **` (wf_grad) belong to
+ *   function. On failure *out is NULL. Two kinds of results are borrowed: results through `const T **`
+ *   (wf_decoder_next, wf_decoder_end, wf_trainer_setting) and pointers that are returned directly.
+ *   Their comment states how long they stay valid. Values through `wf_value **` (wf_grad) belong to
  *   the graph. A wf_batch_fn is the caller's function: the library borrows the batch it returns.
  *   Strings and arrays passed in are needed only during the call, unless a comment says otherwise.
  *
  *   Every _free and _close function accepts NULL. Free objects in the reverse order of their
  *   creation, the context last. wf_session_free and wf_device_close refuse a wrong order: the
- *   object stays valid, and an error is logged, which the default log drops. Other wrong orders
- *   are not detected.
+ *   object stays valid, and an error is logged. The default log drops it. Other wrong orders are
+ *   not detected.
  *
  * Building graphs
  *   Functions that add to a graph return the new value, which the graph owns, or NULL. The graph
@@ -103,10 +103,10 @@ WF_API const char *wf_status_string(wf_status status);
 
 /* Creates a context. Fails only with WF_ERR_USAGE (out is NULL) or WF_ERR_MEMORY. */
 WF_API wf_status wf_ctx_new(wf_ctx **out);
-/* Free every object made from the context first; one that remains must not be used or freed
- * afterwards. Logs a warning if host memory is still in use. */
+/* Free every object made from the context first; do not use or free a remaining object afterwards.
+ * Logs a warning if host memory is still in use. */
 WF_API void wf_ctx_free(wf_ctx *ctx);
-/* Returns the status of the last call that failed, or WF_OK if no call has. A call that succeeds
+/* Returns the status of the last call that failed, or WF_OK if no call failed. A call that succeeds
  * does not reset it. */
 WF_API wf_status wf_ctx_status(const wf_ctx *ctx);
 /* Returns the message of that call, or "". It is a single line of UTF-8 without control characters,
@@ -118,7 +118,7 @@ WF_API void wf_ctx_clear(wf_ctx *ctx);
  * WF_LOG_DEBUG. */
 WF_API void wf_ctx_set_log(wf_ctx *ctx, wf_log_fn *fn, void *user);
 
-/* Host memory that the context's objects hold. Bytes are those requested from the allocator. */
+/* Host memory that the context's objects hold. Bytes are the sizes requested from the allocator. */
 typedef struct {
     uint64_t calls; /* allocations since the context was created */
     uint64_t live_blocks;
@@ -184,16 +184,16 @@ WF_API const char *wf_device_kind(int index);
  * all kinds and their options. */
 WF_API wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out);
 /* Free the device's sessions, generators and trainers first. A device that still has sessions stays
- * open, and an error is logged; close it again later. */
+ * open, and an error is logged. Close it again later. */
 WF_API void wf_device_close(wf_device *device);
 /* Allows kernels whose results may vary from run to run, in executables that are compiled later.
  * Off by default. */
 WF_API void wf_device_allow_nondeterministic(wf_device *device, bool allow);
 /* Returns a description for people, such as the processor's name; borrowed until close. */
 WF_API const char *wf_device_description(const wf_device *device);
-/* Reports how many bytes of device memory sessions and executables hold, now and at the peak. */
+/* Reports the bytes of device memory that sessions and executables hold, now and at the peak. */
 WF_API void wf_device_memory(const wf_device *device, size_t *bytes, size_t *peak);
-/* Returns how many bytes the device could still allocate, or 0 if that is unknown. */
+/* Returns the number of bytes that the device can still allocate, or 0 if it is unknown. */
 WF_API size_t wf_device_available(const wf_device *device);
 
 /* ---- Graphs -------------------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ typedef struct wf_value wf_value;
 
 WF_API wf_status wf_graph_new(wf_ctx *ctx, wf_graph **out);
 WF_API void wf_graph_free(wf_graph *graph);
-/* Returns the first error made while building, or WF_OK. wf_ctx_message held its message. */
+/* Returns the first error made while building, or WF_OK. */
 WF_API wf_status wf_graph_status(const wf_graph *graph);
 /* Checks all invariants of a graph: node order, arity, types, shapes and state versions. */
 WF_API wf_status wf_graph_verify(wf_graph *graph);
@@ -378,8 +378,8 @@ WF_API wf_value *wf_cross_entropy(wf_graph *g, wf_value *logits, wf_value *targe
 WF_API wf_value *wf_dropout(wf_graph *g, wf_value *x, wf_value *key, double p);
 
 /* Update ops replace version n of a state by version n+1, in place. All readers of version n must
- * come before. They return the new version. `apply` is a u8 scalar: 0 leaves the state unchanged,
- * bit for bit; NULL always applies. */
+ * come before the update. Update ops return the new version. `apply` is a u8 scalar: 0 leaves the
+ * state bitwise unchanged; NULL always applies. */
 /* state := x. */
 WF_API wf_value *wf_assign(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply);
 /* state := state + x. */
@@ -416,12 +416,12 @@ WF_API wf_value *wf_kv_append(wf_graph *g, wf_value *pool, wf_value *x, wf_value
                               wf_value *positions, wf_value *table);
 
 /* Hints for recomputation; both return x. wf_block marks the end of a block (a transformer layer).
- * wf_compile_options.recompute keeps only such values for the gradient. wf_recompute marks a value
- * that is cheap to compute: it is computed again for the gradient instead of being kept. */
+ * wf_compile_options.recompute keeps only these values for the gradient. wf_recompute marks a value
+ * that is cheap to compute: the gradient recomputes it instead of keeping it. */
 WF_API wf_value *wf_block(wf_graph *g, wf_value *x);
 WF_API wf_value *wf_recompute(wf_graph *g, wf_value *x);
 
-/* Simplifies the graph: removes views of views, neutral operands and duplicate nodes, and replaces
+/* Simplifies the graph: removes views of views, neutral operands and duplicate nodes. Replaces
  * patterns by larger ops (x * sigmoid(x) by silu, matmuls around a masked softmax by attention).
  * Call it before wf_grad to get the gradients of the larger ops; wf_compile does the same on its
  * own copy. Results change within rounding error. All values stay valid. A replaced value can still
@@ -445,7 +445,7 @@ WF_API wf_status wf_precision(wf_graph *g, wf_type compute);
  * a large scale, which updates divide out. If a gradient is not finite, the step is skipped and the
  * scale shrinks; after many good steps it grows. All of this runs on the device, in states: f32
  * NAME, i32 NAME.good (good steps in a row), NAME.steps (updates made) and NAME.skipped. If they
- * are zeros, as in a new session, scaling starts afresh. */
+ * are zeros, as in a new session, the scale starts at `initial`. */
 typedef struct {
     const char *name; /* of the states; default "loss_scale" */
     double initial;   /* default 65536 */
@@ -456,7 +456,7 @@ typedef struct {
     /* Good steps in a row before the scale grows; default 2000. Negative: the scale is constant.
      * With initial = 1 this suits bf16: bad steps are still skipped and counted. */
     int64_t interval;
-    double clip; /* largest gradient norm, longer gradients are scaled down; default: no limit */
+    double clip; /* largest gradient norm; a larger gradient is scaled down; default: no limit */
     /* Also skips a step if its gradient norm exceeds this many times the running average, and
      * leaves the scale unchanged; default: off. The average (f32 NAME.average) covers about the
      * last 50 good steps and is used after 20 of them. i32 NAME.outliers counts these skips. */
@@ -493,8 +493,8 @@ typedef struct wf_session wf_session;
 typedef struct wf_exec wf_exec;
 
 WF_API wf_status wf_session_new(wf_device *device, wf_session **out);
-/* Frees the session and its states. Free the session's executables first; a session that still has
- * some stays alive, and an error is logged; free it again later. */
+/* Frees the session and its states. Free the session's executables first. A session that still has
+ * executables stays alive, and an error is logged. Free it again later. */
 WF_API void wf_session_free(wf_session *session);
 /* Copy a whole state, as raw elements of its type, between host and device. `bytes` must be the
  * state's exact size. A state exists after a graph that contains it was compiled, or after
@@ -504,7 +504,7 @@ WF_API wf_status wf_session_write(wf_session *session, const char *state, const 
 WF_API wf_status wf_session_read(wf_session *session, const char *state, void *to, size_t bytes);
 /* Creates a read-only state from a file, from byte `offset` on. Call it before compiling a graph
  * that contains the state. A device that can use mapped memory reads the file on first use, without
- * a copy; the file must then not change while the session lives. Other devices copy the data at
+ * a copy. The file must then not change while the session lives. Other devices copy the data at
  * once. */
 WF_API wf_status wf_session_map(wf_session *session, const char *state, wf_type type, int rank,
                                 const int64_t *dims, const char *path, uint64_t offset);
@@ -516,7 +516,7 @@ WF_API wf_status wf_session_pack(wf_session *session, const char *state, wf_type
                                  const int64_t *dims);
 
 /* Passes that wf_compile runs, in this order. Each can be disabled. Disabling fold or fuse changes
- * results within rounding error; disabling the others does not change a bit. */
+ * results within rounding error; disabling the others keeps all bits. */
 #define WF_PASS_FOLD 1u      /* simplify the graph, see wf_fold */
 #define WF_PASS_FUSE 2u      /* merge nodes if the device has a kernel for the result */
 #define WF_PASS_RECOMPUTE 4u /* recompute values for the gradient instead of keeping them */
@@ -562,14 +562,14 @@ WF_API bool wf_exec_input(const wf_exec *exec, int index, wf_info *out);
 WF_API bool wf_exec_output(const wf_exec *exec, int index, wf_info *out);
 
 /* Device memory of an executable and its session in bytes, exact. The executables of a session run
- * one at a time and share one region for activations, which is as large as the largest of them
- * needs. */
+ * one at a time and share one region for activations. Its size is the largest size that an
+ * executable needs. */
 typedef struct {
     size_t states; /* all states of the session except mapped ones */
     size_t mapped; /* states that are read from files in place */
     size_t ports;  /* inputs and outputs of this executable */
     /* Intermediate values and workspace of this executable. On a device whose plugin compiles the
-     * graph: what the plugin reports, or 0. */
+     * graph: the plugin's figure, or 0. */
     size_t activations;
     size_t workspace;   /* largest scratch memory of one kernel; part of activations */
     size_t lower_bound; /* the least activations that any plan with this node order needs */
@@ -749,7 +749,8 @@ WF_API void wf_model_get_info(const wf_model *model, wf_model_info *out);
 /* Enumerates the weights by the names of their states in graphs. Returns false past the last
  * index. The name is borrowed until wf_model_close. */
 WF_API bool wf_model_weight(const wf_model *model, int index, wf_info *out);
-/* Returns the tokenizer, or NULL if the model has no usable one. Borrowed until wf_model_close. */
+/* Returns the tokenizer, or NULL if the model has no usable tokenizer. Borrowed until
+ * wf_model_close. */
 WF_API const wf_tokenizer *wf_model_tokenizer(const wf_model *model);
 
 typedef struct {
@@ -796,8 +797,8 @@ typedef struct {
     const wf_lora *lora;
     int loras;
     int threads; /* default: all cores */
-    /* Reports progress in bytes; may be NULL. Any result but WF_OK cancels the conversion, which
-     * then returns it and leaves no files. */
+    /* Reports progress in bytes; may be NULL. A result other than WF_OK cancels the conversion,
+     * which then returns it and leaves no files. */
     wf_status (*progress)(void *user, const char *weight, int64_t done, int64_t total);
     void *user;
     int64_t *written; /* receives the bytes of the converted weights; may be NULL */
@@ -886,8 +887,8 @@ WF_API void wf_sequence_free(wf_sequence *sequence);
 WF_API wf_status wf_sequence_restart(wf_sequence *sequence, const int32_t *prompt, size_t count,
                                      const wf_request *request);
 /* Runs the model once: a chunk of prompts, or the next token of every sequence. *busy (may be NULL)
- * receives whether work is left. If no token can follow one sequence, the call fails and that
- * sequence is cancelled; the next call continues with the others, which lose nothing. */
+ * receives whether work is left. If no token can follow one sequence, the call fails and cancels
+ * that sequence. The next call continues with the other sequences, which are not affected. */
 WF_API wf_status wf_generator_step(wf_generator *generator, bool *busy);
 
 typedef enum {
@@ -903,7 +904,7 @@ WF_API wf_stop wf_sequence_stop(const wf_sequence *sequence);
 /* Returns the text generated since the last call: valid UTF-8 without any part of a stop text.
  * Borrowed until the next call with this sequence. */
 WF_API const char *wf_sequence_text(wf_sequence *sequence, size_t *bytes);
-/* Returns all tokens, of which the first *prompt are the prompt. Borrowed until the next step. */
+/* Returns all tokens; the first *prompt tokens are the prompt. Borrowed until the next step. */
 WF_API const int32_t *wf_sequence_tokens(const wf_sequence *sequence, size_t *count,
                                          size_t *prompt);
 /* Ends the sequence between two steps. Drops text held back as the possible start of a stop text.
@@ -911,7 +912,7 @@ WF_API const int32_t *wf_sequence_tokens(const wf_sequence *sequence, size_t *co
 WF_API void wf_sequence_cancel(wf_sequence *sequence);
 
 /* Receives the logits f32[vocab] that follow ids[0 .. i]. They are borrowed for the duration of the
- * call. Any result but WF_OK ends the enumeration, which returns it. */
+ * call. A result other than WF_OK ends the enumeration, which returns it. */
 typedef wf_status wf_logits_fn(void *user, size_t i, const float *logits, size_t vocab);
 /* Calls fn with the logits after each of ids[0 .. count), in order. Occupies a free sequence
  * meanwhile. */
@@ -963,9 +964,9 @@ typedef struct {
     double valid;         /* share to hold out, up to 0.5; default 0.01; negative: nothing */
     int64_t shard_tokens; /* approximate tokens per file; default 2^27 */
     int threads;          /* default: all cores; does not change the result */
-    bool overwrite;       /* replace `folder` if it contains prepared data and nothing else */
-    /* `what` is "learning" or "encoding"; done and total are bytes. May be NULL. Any result but
-     * WF_OK cancels the preparation, which then returns it and leaves no files. */
+    bool overwrite;       /* replace `folder` if it contains only prepared data */
+    /* `what` is "learning" or "encoding"; done and total are bytes. May be NULL. A result other
+     * than WF_OK cancels the preparation, which then returns it and leaves no files. */
     wf_status (*progress)(void *user, const char *what, int64_t done, int64_t total);
     void *user;
 } wf_prepare_options;
@@ -1039,8 +1040,8 @@ typedef struct {
     uint64_t seed; /* of initial weights, data order and dropout; default 1 */
 } wf_train_options;
 
-/* A batch of B sequences of T tokens. With wf_train_options.documents, each document in it is a
- * sequence of its own. */
+/* A batch of B sequences of T tokens. With wf_train_options.documents, each document in the batch
+ * is a separate sequence. */
 typedef struct {
     /* Without `documents`, the positions of every sequence are 0 .. T - 1, and seq_start is
      * 0, T, ..., B * T. */
@@ -1054,7 +1055,7 @@ typedef struct {
 /* Sizes and costs of a training setup. */
 typedef struct {
     const char *name, *family;   /* of the model; borrowed from the trainer */
-    int64_t parameters, trained; /* elements of all weights, and of those that are trained */
+    int64_t parameters, trained; /* elements of all weights; of the trained weights */
     int64_t layers, width, heads, kv_heads, hidden, vocab, context;
     int64_t batch, length, accumulate, sequences; /* B, T, batches per step, S */
     int64_t step, steps;                          /* updates made, and in total */
@@ -1065,9 +1066,9 @@ typedef struct {
 /* A model in training on a device, with its optimizer. */
 typedef struct wf_trainer wf_trainer;
 
-/* Creates a trainer. The tokenizer must outlive it and is saved with the model; NULL: that of
- * options->model. options->steps is required. Fails before allocating if the plan exceeds `memory`
- * bytes (0: no limit); the message proposes settings that fit. */
+/* Creates a trainer. The tokenizer must outlive it and is saved with the model; NULL: the tokenizer
+ * of options->model. options->steps is required. Fails before allocating if the plan exceeds
+ * `memory` bytes (0: no limit); the message proposes settings that fit. */
 WF_API wf_status wf_trainer_new(wf_device *device, const wf_tokenizer *tokenizer,
                                 const wf_train_options *options, size_t memory, wf_trainer **out);
 /* Free the trainer before its tokenizer and device. */
@@ -1111,7 +1112,7 @@ WF_API wf_status wf_trainer_generate(wf_trainer *trainer, const int32_t *prompt,
 /* Writes a checkpoint to an existing folder: the model (or adapter) as a Hugging Face (or PEFT)
  * folder, the optimizer's states and the counters. */
 WF_API wf_status wf_trainer_save(wf_trainer *trainer, const char *folder);
-/* Continues from a checkpoint. *exact: training continues bit for bit as if uninterrupted;
+/* Continues from a checkpoint. *exact: training continues bitwise equal to an uninterrupted run;
  * otherwise the log gives the reason. Fails with WF_ERR_USAGE if the checkpoint has another model,
  * or settings that change the computation. */
 WF_API wf_status wf_trainer_load(wf_trainer *trainer, const char *folder, bool *exact);
@@ -1123,7 +1124,8 @@ WF_API wf_status wf_trainer_export(wf_trainer *trainer, const char *path, const 
  * for the duration of the call. */
 typedef struct {
     void *user;
-    /* Once, before the first step; `tokens` and `batches` are those of the training data. */
+    /* Called once, before the first step. `tokens` and `batches` are the sizes of the training
+     * data. */
     void (*begin)(void *user, const wf_trainer *trainer, int64_t tokens, int64_t batches);
     void (*step)(void *user, const wf_train_step *step);
     /* After a validation; loss in nats per token. */
@@ -1138,9 +1140,9 @@ typedef struct {
 typedef struct {
     const char *data; /* folder written by wf_prepare */
     const char *out;  /* the run's folder: checkpoints, log, curve, and finally the model */
-    bool resume;      /* continue from the newest checkpoint in `out`; start if it has none */
-    bool restart;     /* start over in `out`; rename the files of an earlier run */
-    bool overwrite;   /* replace the model, log and curve of another run in `out` */
+    bool resume;  /* continue from the newest checkpoint in `out`; start if it has no checkpoint */
+    bool restart; /* start over in `out`; rename the files of an earlier run */
+    bool overwrite; /* replace the model, log and curve of another run in `out` */
     wf_train_options train;
     int64_t save_every;  /* steps between checkpoints; default: 1/10 of all; negative: at the end */
     double save_minutes; /* most minutes between checkpoints; default 15; negative: no limit */
