@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-# Writes weft_build.h: cmake -D SOURCE_DIR= -D OUTPUT= -D WF_BUILD_TYPE= -D WF_COMPILER= -P this
+# usage: cmake -D SOURCE_DIR= -D OUTPUT= -D WF_BUILD_TYPE= -D WF_COMPILER= -P build_header.cmake
+# Writes weft_build.h with the commit, the build type and the compiler.
 
 set(WF_COMMIT unknown)
 
-# An unpacked archive may lie inside somebody else's checkout, whose commit is not ours.
+# Use the commit only if SOURCE_DIR is the root of its checkout: an unpacked archive may be inside another one.
 execute_process(
     COMMAND git -C ${SOURCE_DIR} rev-parse --show-toplevel
     OUTPUT_VARIABLE top OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE status)

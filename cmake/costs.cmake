@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The slowest tests, longest first: ctest starts them in this order, so that no long test runs alone at the end.
-# A test that is missing here starts later; "make test" prints the five slowest of each build.
+# The slowest tests, longest first. ctest starts them in this order, so that no long test runs alone at the end.
+# A test that is missing here starts later. "make test" prints the five slowest tests of each build.
 
 set(slowest end_to_end smollm2_lora cli_train train_run device_train_cuda_emulated selftest curves_pjrt unbounded
     selftest_cuda_emulated bpe_train selftest_pjrt check graph_text random_passes memory pjrt_real

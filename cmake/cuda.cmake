@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT
-# The cuda device, where CUDA's compiler is found. The CUDA runtime is linked statically and finds the driver
-# when the program runs, so the same program starts on machines without a GPU. Sanitized builds emulate the
-# kernels (emulator.cmake) instead.
+# Builds the cuda device if nvcc is found. The CUDA runtime is linked statically and loads the driver at run
+# time, so the same program starts on machines without a GPU. Sanitized builds emulate the kernels
+# (emulator.cmake) instead.
 #
-# WEFT_CUDA_ARCHITECTURES: compute capabilities, as "80;90a"; "all" means every supported one, for packages;
-# "native" means that of this machine's GPUs, or the newest supported one where nvidia-smi finds none. An
-# architecture takes minutes to compile on two cores. WEFT_CUDA_PTX adds code from which the driver compiles
-# kernels for GPUs of compute capability 9.0 and later; it is on by default with "all" only, because it
-# takes as long as an architecture.
+# WEFT_CUDA_ARCHITECTURES is a list of compute capabilities, for example "80;90a". "all" selects every
+# supported one, for packages. "native" selects the GPUs of this machine, or the newest supported capability
+# if nvidia-smi finds no GPU. Each architecture takes minutes to compile on two cores. WEFT_CUDA_PTX adds PTX,
+# from which the driver compiles kernels for GPUs of compute capability 9.0 and later. It is on by default
+# only with "all", because it takes as long to compile as an architecture.
 
 set(WEFT_CUDA AUTO CACHE STRING "The cuda device: ON, OFF, or AUTO (when nvcc is found, except in Sanitize)")
 set(WEFT_CUDA_ARCHITECTURES native CACHE STRING "Compute capabilities to compile kernels for, all, or native")
 set(WEFT_CUDA_PTX AUTO CACHE STRING "Embed PTX for later GPUs: ON, OFF, or AUTO (with all architectures)")
-option(WEFT_CUDA_EVERY_LANE "Kernels for Hopper in a form whose barriers compute-sanitizer's racecheck can follow" OFF)
+option(WEFT_CUDA_EVERY_LANE "Hopper kernels whose lanes all arrive at barriers, for compute-sanitizer's racecheck" OFF)
 
 set(supported 80 86 89 90a)
 set(architectures ${WEFT_CUDA_ARCHITECTURES})
@@ -30,7 +30,7 @@ elseif(architectures STREQUAL "native")
         string(REGEX MATCHALL "[0-9]+[.][0-9]+" capabilities "${capabilities}")
         foreach(capability IN LISTS capabilities)
             string(REPLACE "." "" capability ${capability})
-            # The newest supported architecture whose code runs on this GPU: of the same major version.
+            # Take the newest supported architecture that runs on this GPU: same major version, not newer.
             set(match)
             foreach(candidate IN LISTS supported)
                 string(REGEX REPLACE "a$" "" number ${candidate})
@@ -42,7 +42,7 @@ elseif(architectures STREQUAL "native")
             list(APPEND architectures ${match})
         endforeach()
         list(REMOVE_DUPLICATES architectures)
-        if(NOT architectures AND capabilities) # later than all that are supported: only PTX runs there
+        if(NOT architectures AND capabilities) # no supported architecture runs on these GPUs, only PTX does
             set(ptx ON)
         endif()
     endif()
@@ -68,7 +68,8 @@ if(WEFT_NVCC)
 endif()
 
 if(WEFT_CUDA STREQUAL "ON" AND NOT (WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART))
-    message(FATAL_ERROR "WEFT_CUDA is ON, but nvcc, its headers or libcudart_static were not found")
+    message(FATAL_ERROR
+        "WEFT_CUDA is ON, but nvcc, its headers or libcudart_static is missing; set CUDA_HOME to a CUDA toolkit")
 endif()
 
 file(GLOB cuda_host_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cuda/*.c)
@@ -83,7 +84,7 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         set(warnings ${warnings},-Werror)
         set(nvcc_werror -Werror all-warnings)
     endif()
-    # A file with kernels for one generation of GPUs is named after it.
+    # Files called hopper*.cu have kernels for compute capability 9.0 only.
     foreach(source IN LISTS cuda_kernel_sources)
         get_filename_component(name ${source} NAME_WE)
         set(codes)
@@ -96,7 +97,7 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
             list(APPEND codes -gencode=arch=compute_90,code=compute_90)
         endif()
         if(NOT codes)
-            continue() # no chosen architecture can run it
+            continue() # no chosen architecture runs this file
         endif()
         if(WEFT_CUDA_EVERY_LANE AND name MATCHES "^hopper")
             list(APPEND codes -DWF_HOPPER_EVERY_LANE)
@@ -112,7 +113,7 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
             COMMENT "Building CUDA object ${name}.o" VERBATIM)
         list(APPEND WEFT_CUDA_OBJECTS ${object})
     endforeach()
-    add_custom_target(weft_cuda_objects ALL DEPENDS ${WEFT_CUDA_OBJECTS}) # beside the C files, not after them
+    add_custom_target(weft_cuda_objects ALL DEPENDS ${WEFT_CUDA_OBJECTS}) # compiles in parallel with the C files
     target_sources(weft_objects PRIVATE ${cuda_host_sources})
     target_include_directories(weft_needs SYSTEM INTERFACE ${WEFT_CUDA_INCLUDE})
     target_link_libraries(weft_needs INTERFACE ${WEFT_CUDART} rt)
@@ -121,14 +122,14 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         set(hopper 1)
     endif()
     target_compile_definitions(weft_objects PRIVATE WF_CUDA_HOPPER=${hopper})
-    # The device reports these when the GPU that is present is none of them.
+    # The device reports this list when it finds a GPU without kernels.
     list(JOIN architectures ", " listed)
     if(ptx)
         string(APPEND listed " and PTX")
     endif()
     set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/device/cuda/device.c
         APPEND PROPERTY COMPILE_DEFINITIONS "WF_CUDA_ARCHITECTURES=\"${listed}\"")
-    message(STATUS "Weft: CUDA kernels for ${listed} (takes minutes to compile; WEFT_CUDA=OFF leaves them out)")
+    message(STATUS "Weft: CUDA kernels for ${listed} (compiling takes minutes; -DWEFT_CUDA=OFF leaves them out)")
 else()
     target_sources(weft_objects PRIVATE ${PROJECT_SOURCE_DIR}/src/device/cuda/absent.c)
     message(STATUS "Weft: no cuda device")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# The cuda device without a GPU: its files compiled for the host against an emulated runtime (tests/emulator), in a
-# program like weft of which `selftest --device cuda` tests the kernels. Needs the headers of CUDA's toolkit and a C++
-# compiler.
+# Tests of the cuda device without a GPU. Its files are compiled for the host against an emulated runtime
+# (tests/emulator). The program weft_emulated is weft with this device; `selftest --device cuda` tests the kernels.
+# Needs the headers of the CUDA toolkit, a C++ compiler and awk.
 
-# Not emulated: loading NVIDIA's libraries, which need a GPU (tests/emulator/absent.c stands in).
+# library.c loads NVIDIA's libraries, which need a GPU. tests/emulator/absent.c replaces it.
 set(left_out "/library[.]c$")
 
 if(CMAKE_C_COMPILER_ID MATCHES Clang)
@@ -13,21 +13,21 @@ else()
 endif()
 find_program(WEFT_AWK awk)
 if(NOT (WEFT_CUDA_INCLUDE AND WEFT_EMULATOR_CXX AND WEFT_AWK))
-    message(STATUS "Weft: CUDA kernels are not emulated: no toolkit, C++ compiler or awk")
+    message(STATUS "Weft: CUDA kernels are not emulated: the CUDA headers, a C++ compiler or awk is missing")
     return()
 endif()
 
 set(emulator ${PROJECT_SOURCE_DIR}/tests/emulator)
 string(TOUPPER ${CMAKE_BUILD_TYPE} type)
 separate_arguments(flags UNIX_COMMAND "${CMAKE_C_FLAGS_${type}}")
-list(TRANSFORM flags REPLACE "^-O3$" "-O2") # compiles faster, and runs as fast
-# Kernels look at memory in types of their choice, as nvcc allows; what else there is to warn about, it does.
+list(TRANSFORM flags REPLACE "^-O3$" "-O2") # compiles faster and runs equally fast
+# Kernels break strict aliasing, which nvcc allows. -w: nvcc reports the warnings.
 list(APPEND flags -std=c++20 -fPIC -fno-exceptions -fno-rtti -fno-threadsafe-statics -ffp-contract=off
     -fno-strict-aliasing -w -Wno-psabi
     -DWF_CUDA_EMULATED=1 -I${emulator} -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR}/include
     -isystem ${WEFT_CUDA_INCLUDE})
 
-# weft_emulate(VARIABLE FOLDER SOURCE FLAGS...): the object's name is appended to the variable.
+# weft_emulate(VARIABLE FOLDER SOURCE FLAGS...): compiles SOURCE and appends the object's path to VARIABLE.
 function(weft_emulate variable folder source)
     get_filename_component(name ${source} NAME_WE)
     set(object ${PROJECT_BINARY_DIR}/${folder}/${name}.o)
@@ -48,10 +48,10 @@ foreach(source IN LISTS cuda_kernel_sources)
 endforeach()
 weft_emulate(objects emulated ${emulator}/cublaslt.cu)
 
-add_custom_target(weft_emulated_kernels DEPENDS ${objects}) # once for all programs
+add_custom_target(weft_emulated_kernels DEPENDS ${objects}) # compiled once for all programs
 set(emulated_objects ${objects})
 
-# The runtime, and the host's side of the device. What is found here is not looked for in the library.
+# The runtime and the host code of the device. The linker takes these objects instead of the library's.
 file(GLOB sources CONFIGURE_DEPENDS ${emulator}/*.c)
 add_library(weft_emulator OBJECT ${sources})
 target_include_directories(weft_emulator PRIVATE src include)
@@ -64,7 +64,7 @@ target_include_directories(weft_emulated_device SYSTEM PRIVATE ${WEFT_CUDA_INCLU
 target_compile_definitions(weft_emulated_device PRIVATE WF_CUDA_HOPPER=1 WF_CUDA_EMULATED=1)
 target_link_libraries(weft_emulated_device PRIVATE weft_needs)
 
-# weft_emulated_program(NAME SOURCES...): in build/tests, with the emulated device.
+# weft_emulated_program(NAME SOURCES...): adds a program with the emulated device, in build/tests.
 function(weft_emulated_program name)
     add_executable(${name} ${ARGN} ${objects}
         $<TARGET_OBJECTS:weft_emulated_device> $<TARGET_OBJECTS:weft_emulator>)
@@ -76,7 +76,7 @@ function(weft_emulated_program name)
     target_include_directories(${name} SYSTEM PRIVATE ${WEFT_CUDA_INCLUDE})
 endfunction()
 
-# weft_emulator_program(NAME SOURCES...): the same with the emulated runtime alone.
+# weft_emulator_program(NAME SOURCES...): adds a program with only the emulated runtime, in build/tests.
 function(weft_emulator_program name)
     add_executable(${name} ${ARGN} $<TARGET_OBJECTS:weft_emulator>)
     set_target_properties(${name} PROPERTIES
@@ -84,20 +84,20 @@ function(weft_emulator_program name)
     target_link_libraries(${name} PRIVATE PkgConfig::CMOCKA Threads::Threads m)
 endfunction()
 
-# weft_emulated_test(NAME COMMAND...)
+# weft_emulated_test(NAME COMMAND...): adds a test with the environment of all tests.
 function(weft_emulated_test name)
     add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endfunction()
 
-# A quarter of the cases of the ops that take longest; "make test-long" runs all of them.
+# Sanitized, the slowest ops test a quarter of their cases: this many. "make test-long" runs all cases.
 set(sample_linear 40)
 set(sample_head_loss 30)
 set(sample_attention 42)
 set(sample_attention_grad 29)
 
-# weft_emulated_selftest(NAME PROGRAM OP VARIABLES...): the selftest of one op. Sanitized, slow ops are
-# sampled by a seed that the selftest prints.
+# weft_emulated_selftest(NAME PROGRAM OP VARIABLES...): adds the selftest of one op, with environment variables.
+# Sanitized, slow ops are sampled; the selftest prints the seed.
 function(weft_emulated_selftest name program op)
     set(command ${program} selftest --device cuda --op ${op})
     if(CMAKE_BUILD_TYPE STREQUAL "Sanitize" AND DEFINED sample_${op})
@@ -114,14 +114,14 @@ weft_emulated_program(weft_emulated $<TARGET_OBJECTS:weft_cli>)
 target_link_libraries(weft_emulated PRIVATE weft_static)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     weft_emulated_test(selftest_cuda_emulated weft_emulated selftest --device cuda)
-else() # one op of each kind, and another order of blocks
+else() # one op of each kind, with another order of blocks
     foreach(op IN ITEMS add where cast permute concat sum top_k softmax embed scatter_add_rows linear
             linear_grad_weight rms_norm_grad residual_layer_norm rope attention attention_grad
             cross_entropy_grad head_loss adamw_many kv_append)
         weft_emulated_selftest(selftest_cuda_emulated_${op} weft_emulated ${op} WEFT_EMULATED_SEED=2)
     endforeach()
 endif()
-# What Hopper has kernels for; and these in the form for racecheck (WEFT_CUDA_EVERY_LANE).
+# The ops that have Hopper kernels, also compiled for racecheck (WEFT_CUDA_EVERY_LANE).
 set(programs hopper:weft_emulated)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     list(FILTER objects EXCLUDE REGEX "/hopper[^/]*[.]o$")
@@ -144,7 +144,7 @@ foreach(program IN LISTS programs)
     endforeach()
 endforeach()
 
-# The same with kernels that tell race.c of every access.
+# weft_races: the emulated kernels report every memory access to race.c.
 option(WEFT_RACES "Also build tests/weft_races, whose selftest finds races in emulated CUDA kernels" OFF)
 if(WEFT_RACES AND NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set(race_flags -O1 -g -fsanitize=thread --param=tsan-instrument-func-entry-exit=0)
@@ -152,7 +152,7 @@ if(WEFT_RACES AND NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     weft_emulator_program(test_races ${race_test_object})
     weft_emulated_test(races test_races)
     set(race_objects)
-    list(FILTER cuda_kernel_sources EXCLUDE REGEX "/hopper[^/]*[.]cu$") # race.c knows nothing of their barriers
+    list(FILTER cuda_kernel_sources EXCLUDE REGEX "/hopper[^/]*[.]cu$") # race.c does not support their barriers
     foreach(source IN LISTS cuda_kernel_sources)
         weft_emulate(race_objects races ${source} ${race_flags})
     endforeach()
@@ -174,7 +174,7 @@ foreach(source IN LISTS sources)
     weft_emulated_test(${name} ${program})
 endforeach()
 
-# Tests that take the device from the environment. Whole models and training are long, so once is enough.
+# Tests that read the device from the environment. Whole models and training take long, so only Release runs them.
 set(tests bad_data:BAD_DATA)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     list(APPEND tests parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
@@ -188,16 +188,16 @@ foreach(name IN LISTS tests)
     target_link_libraries(test_${name}_emulated PRIVATE weft_test_support)
     weft_emulated_test(${name}_cuda_emulated test_${name}_emulated)
     set_property(TEST ${name}_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_${variable}_DEVICE=cuda)
-    set_tests_properties(${name}_cuda_emulated PROPERTIES FAIL_REGULAR_EXPRESSION "skipped: ") # this device is there
+    set_tests_properties(${name}_cuda_emulated PROPERTIES FAIL_REGULAR_EXPRESSION "skipped: ") # a skip is a failure
 endforeach()
 weft_emulated_test(bad_data_cuda_hopper test_bad_data_emulated)
 set_property(TEST bad_data_cuda_hopper APPEND PROPERTY
     ENVIRONMENT WEFT_BAD_DATA_DEVICE=cuda WEFT_EMULATED_CAPABILITY=90)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
-    set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # minutes
+    set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # takes minutes
 endif()
 
-# The walk-throughs of docs/architecture.md on the emulated device, which they compile anew: minutes.
+# Applies the walk-throughs of docs/architecture.md and compiles the emulated device again: takes minutes.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
     add_test(NAME walkthrough_cuda_emulated_long
         COMMAND tests/walkthrough.sh --emulated ${CMAKE_COMMAND}
@@ -206,7 +206,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
         ENVIRONMENT "CC=${CMAKE_C_COMPILER}")
 endif()
 
-# The emulator itself.
+# Tests of the emulator.
 foreach(name IN ITEMS emulator emulator_hopper)
     set(test_object)
     weft_emulate(test_object emulated ${PROJECT_SOURCE_DIR}/tests/test_${name}.cu)
@@ -214,13 +214,14 @@ foreach(name IN ITEMS emulator emulator_hopper)
     weft_emulated_test(${name} test_${name})
 endforeach()
 
-# Products by way of a library, as far as that can be tested without it.
+# Matmuls through an emulated cuBLASLt (tests/emulator/cublaslt.cu).
 weft_emulate(products_test_object emulated ${PROJECT_SOURCE_DIR}/tests/test_cuda_products.cu)
 weft_emulated_program(test_cuda_products ${products_test_object})
 target_link_libraries(test_cuda_products PRIVATE weft_static PkgConfig::CMOCKA)
 weft_emulated_test(cuda_products test_cuda_products)
 set(ops matmul linear_act matmul_act_grad linear_grad_weight head_loss)
-if(CMAKE_BUILD_TYPE STREQUAL "Sanitize") # where they take half a minute each, and test_cuda_products has gone the same ways
+# Sanitized, each op takes half a minute, and test_cuda_products covers the same code.
+if(CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set(ops linear_grad_weight)
 endif()
 foreach(op IN LISTS ops)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# How everything in this tree is compiled.
+# Compiler and linker flags of all targets.
 
 set(CMAKE_C_STANDARD 11)
 set(CMAKE_C_STANDARD_REQUIRED ON)
@@ -11,34 +11,34 @@ add_compile_definitions(_POSIX_C_SOURCE=200809L)
 
 set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
 set(CMAKE_C_FLAGS_DEBUG "-O0 -g")
-# -g1: line numbers for the reports; variables would add a quarter to the time of compiling and linking.
+# -g1 gives line numbers in reports. -g would add a quarter to the time of compiling and linking.
 set(CMAKE_C_FLAGS_SANITIZE
     "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
 set(CMAKE_C_FLAGS_THREAD "-O1 -g1 -fsanitize=thread -fno-omit-frame-pointer")
 
-# The floating-point contract: results depend on the source, not on which multiplications and
-# additions a compiler chose to contract or reorder. Hence never -ffast-math.
+# Results must depend only on the source: the compiler must not contract or reorder floating-point
+# operations. Never use -ffast-math.
 add_compile_options(-ffp-contract=off -fno-math-errno)
 
 add_compile_options(
     -Wall -Wextra -Wshadow -Wvla -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
     -Wcast-align -Wwrite-strings -Wundef -Wformat=2)
 if(CMAKE_C_COMPILER_ID MATCHES Clang)
-    # Complains about every pointer into a block of attributes, however well aligned its fields are.
+    # clang warns about every pointer into a block of attributes, even if its fields are aligned.
     add_compile_options(-Wno-cast-align)
 endif()
 if(WEFT_WERROR)
     add_compile_options(-Werror)
 endif()
 
-# ccache where it is installed, unless the caller chose a launcher; WEFT_CCACHE= (empty) turns it off.
+# Use ccache if it is installed, unless the caller set a launcher. An empty WEFT_CCACHE disables it.
 find_program(WEFT_CCACHE ccache)
 if(WEFT_CCACHE AND NOT CMAKE_C_COMPILER_LAUNCHER)
     set(CMAKE_C_COMPILER_LAUNCHER ${WEFT_CCACHE})
 endif()
 
-# A test build links 150 programs: use a fast linker where one is installed. Programs that are installed keep
-# the compiler's linker.
+# Use a fast linker if one is installed: a test build links 150 programs. Builds without tests, which users
+# install, keep the compiler's linker.
 if(WEFT_TESTS)
     find_program(WEFT_FAST_LINKER NAMES mold ld.lld ld.gold)
     if(WEFT_FAST_LINKER MATCHES "(mold|lld|gold)$")
@@ -46,10 +46,10 @@ if(WEFT_TESTS)
     endif()
 endif()
 
-# Test code is compiled once and runs briefly, so it is not optimised like the library.
+# Test code runs briefly, so a lower optimisation level saves time in total.
 set(WEFT_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 
-# Fuzzing: everything is instrumented, only the targets get libFuzzer's main (cmake/fuzz.cmake).
+# Fuzzing instruments all code. Only the fuzz targets link libFuzzer's main (cmake/fuzz.cmake).
 if(WEFT_FUZZ)
     if(NOT CMAKE_C_COMPILER_ID MATCHES Clang OR NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         message(FATAL_ERROR

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# Each tests/fuzz/NAME.c is a fuzz target. With WEFT_FUZZ it becomes fuzz_NAME, run by libFuzzer; with
-# WEFT_TESTS it becomes replay_NAME and the test fuzz_NAME, which runs it on its corpus and on damaged
-# copies of it, without clang.
+# Each tests/fuzz/NAME.c is a fuzz target. WEFT_FUZZ builds the program fuzz_NAME, which libFuzzer runs.
+# WEFT_TESTS builds the program replay_NAME, which needs no clang. The test fuzz_NAME runs it on the corpus
+# and on damaged copies of the corpus.
 
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*.c)
 list(FILTER sources EXCLUDE REGEX "/replay\\.c$")

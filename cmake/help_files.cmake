@@ -2,7 +2,7 @@
 # usage: cmake -D PROGRAM=weft -D OUTPUT=DIR -P help_files.cmake
 # Writes the man pages DIR/man1/*.1 and the completions DIR/bash/weft, DIR/zsh/_weft and DIR/fish/weft.fish.
 
-# print(FILE ARGUMENTS...): writes what the program prints.
+# print(FILE ARGUMENTS...): runs the program and writes its output to FILE.
 function(print file)
     execute_process(COMMAND ${PROGRAM} ${ARGN} OUTPUT_FILE ${OUTPUT}/${file} RESULT_VARIABLE failed)
     if(failed)

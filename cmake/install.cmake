@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# What "make install" installs, and where. The installed tree can be moved: no file in it contains the prefix.
+# Files that "make install" installs. The installed tree is relocatable: no file contains the prefix.
 
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
@@ -7,7 +7,7 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(TARGETS weft_cli)
 include(cmake/install_help.cmake)
 if(WEFT_STATIC)
-    return() # no libraries and nothing for programs that use them
+    return() # a static build installs no libraries, header or package files
 endif()
 install(TARGETS weft_static)
 install(TARGETS weft_shared EXPORT weft-targets)
@@ -31,7 +31,7 @@ set(WEFT_PC_PCRE2 "")
 if(PCRE2_INCLUDE_DIR AND PCRE2_LIBRARY)
     set(WEFT_PC_PCRE2 -lpcre2-8)
 endif()
-set(WEFT_PC_CUDA "") # a full path: the CUDA runtime is outside of the linker's search path
+set(WEFT_PC_CUDA "") # a full path, because the linker does not search the CUDA folder
 if(WEFT_HAVE_CUDA)
     set(WEFT_PC_CUDA "${WEFT_CUDART} -lrt")
 endif()

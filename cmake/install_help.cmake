@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Man pages and shell completions, printed by the program itself. When cross-compiling, the program does not
-# run here: name one that does with -DWEFT_HOST_PROGRAM=build/weft, or the files are left out.
+# Man pages and shell completions, which the program prints. A cross-compiled program does not run on this
+# machine: -DWEFT_HOST_PROGRAM=build/weft names one that does. Without it these files are not installed.
 set(WEFT_HOST_PROGRAM "" CACHE FILEPATH "A weft program that runs on this machine, for cross-compiling")
 if(WEFT_HOST_PROGRAM OR NOT CMAKE_CROSSCOMPILING)
     set(help_dir ${PROJECT_BINARY_DIR}/help)

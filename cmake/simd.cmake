@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# Kernels for vector units: every file of src/device/cpu/simd is compiled once for each instruction set
-# of the architecture, with flags that the rest of the library does not have. Which of them run is
-# decided when the program starts (src/device/cpu/isa.c).
+# Vector kernels. Every file of src/device/cpu/simd is compiled once for each instruction set of the
+# architecture, with flags that the rest of the library does not have. src/device/cpu/isa.c selects the
+# instruction set when the program starts.
 
-# weft_simd(NAME FLAGS...)
+# weft_simd(NAME FLAGS...): adds the kernels of one instruction set.
 function(weft_simd name)
     string(TOUPPER ${name} upper)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cpu/simd/*.c)
@@ -15,7 +15,7 @@ function(weft_simd name)
     set(WEFT_SIMD_OBJECTS ${WEFT_SIMD_OBJECTS} $<TARGET_OBJECTS:weft_simd_${name}> PARENT_SCOPE)
     set(WEFT_SIMD_SETS ${WEFT_SIMD_SETS} ${name} PARENT_SCOPE)
 
-    # A test of the set's vectors, which needs no library; "make arm" builds it without the other tests.
+    # A test of the vector type that needs no library. "make arm" builds it without the other tests.
     add_executable(vectors_${name} EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/vectors/vectors.c)
     set_target_properties(vectors_${name} PROPERTIES
         RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
@@ -25,7 +25,7 @@ function(weft_simd name)
     target_link_libraries(vectors_${name} PRIVATE m)
 endfunction()
 
-# weft_amx(NAME EMULATED FLAGS...): the set of src/device/cpu/amx, which stands on avx512.
+# weft_amx(NAME EMULATED FLAGS...): adds the kernels of src/device/cpu/amx, which extend the set avx512.
 function(weft_amx name emulated)
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/cpu/amx/*.c)
     add_library(weft_simd_${name} OBJECT ${sources})
@@ -41,11 +41,11 @@ function(weft_amx name emulated)
     set(WEFT_TILE_SETS ${WEFT_TILE_SETS} ${name} PARENT_SCOPE)
 endfunction()
 
-# Under the sanitizers half of all test time would be in the innermost loops of the matmul. They are not
-# instrumented: their caller, gemm_run.c, checks the ranges that they access. The rest of the matmul checks
-# every access, except that vector loads need no alignment.
+# Do not instrument the innermost loops of the matmul: they would take half of the time of all sanitized
+# tests. Their caller, gemm_run.c, checks the ranges that they access. It is instrumented, except that vector
+# loads need no alignment.
 if(CMAKE_BUILD_TYPE STREQUAL "Sanitize")
-    # peak.c likewise, or a matmul would run faster than the measured peak.
+    # peak.c is not instrumented either, or a matmul would run faster than the measured peak.
     set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/device/cpu/simd/gemm_tile.c
         ${PROJECT_SOURCE_DIR}/src/device/cpu/simd/peak.c
         PROPERTY COMPILE_OPTIONS -O2 -fno-sanitize=all)
@@ -53,7 +53,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         PROPERTY COMPILE_OPTIONS -fno-sanitize=alignment,null)
 endif()
 
-# Asked of the compiler, since -m32 does not change CMAKE_SYSTEM_PROCESSOR.
+# Ask the compiler for the architecture: -m32 does not change CMAKE_SYSTEM_PROCESSOR.
 include(CheckSymbolExists)
 include(CheckCSourceCompiles)
 check_symbol_exists(__x86_64__ "" WEFT_X86_64)
@@ -63,7 +63,7 @@ set(WEFT_SIMD_OBJECTS)
 set(WEFT_SIMD_SETS)
 set(WEFT_TILE_SETS)
 if(CMAKE_BUILD_TYPE STREQUAL "Thread")
-    # Kernels of all sets are distributed over threads by the same code; the reference kernels do.
+    # The reference kernels suffice: the same code distributes the kernels of all sets over threads.
 elseif(WEFT_X86_64)
     set(avx2 -mavx2 -mfma -mf16c -mbmi2)
     weft_simd(avx2 ${avx2})
@@ -77,7 +77,7 @@ elseif(WEFT_X86_64)
     if(WEFT_HAVE_AMX)
         weft_amx(amx 0 ${avx512} ${amx})
     endif()
-    # The same with tiles in plain C, so that machines without them can test it.
+    # The AMX kernels with tiles in plain C, for tests on machines without AMX.
     if(WEFT_TESTS)
         weft_amx(amx_emulated 1 ${avx512})
     endif()
@@ -90,5 +90,5 @@ if(WEFT_SIMD_OBJECTS)
     target_compile_definitions(weft_objects PRIVATE WF_CPU_SIMD=1)
 else()
     target_compile_definitions(weft_objects PRIVATE WF_CPU_SIMD=0)
-    message(STATUS "Weft: no vector kernels for this architecture, the reference ones run")
+    message(STATUS "Weft: no vector kernels for this architecture; the reference kernels run")
 endif()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Each tests/test_NAME.c is one program and one test called NAME; other files in tests/ are linked
-# into all of them.
+# Each tests/test_NAME.c is one program and one test called NAME. The other files in tests/ are linked
+# into all test programs.
 
 find_package(PkgConfig QUIET)
 if(PkgConfig_FOUND)
@@ -12,7 +12,7 @@ if(NOT CMOCKA_FOUND)
         "(\"make deps\" does it on Debian), or configure with -DWEFT_TESTS=OFF.")
 endif()
 
-# The tests run side by side, so each gets two threads unless it asks for another number.
+# ctest runs tests in parallel, so each gets two threads by default.
 set(environment
     WEFT_THREADS=2
     UBSAN_OPTIONS=print_stacktrace=1
@@ -24,8 +24,8 @@ if(WEFT_EXAMPLES)
     list(APPEND environment WEFT_TEST_EXAMPLES=${PROJECT_BINARY_DIR}/examples)
 endif()
 
-# Plugins for tests of devices that load one: tests/plugin/NAME.c becomes libNAME.so. The real one is
-# brought by tools/fetch_pjrt.sh, if at all.
+# Mock plugins: tests/plugin/NAME.c becomes libNAME.so. tools/fetch_pjrt.sh fetches a real plugin; without
+# it the tests that need it are skipped.
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/plugin/*.c)
 foreach(source IN LISTS sources)
     get_filename_component(name ${source} NAME_WE)
@@ -38,11 +38,11 @@ list(APPEND environment
     WEFT_TEST_MOCK_PJRT=$<TARGET_FILE:mock_pjrt>
     WEFT_TEST_PJRT=${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
 
-# A real model, brought by tools/fetch_models.sh, if at all.
+# The model that tools/fetch_models.sh fetches. Without it the tests that need it are skipped.
 list(APPEND environment
     WEFT_TEST_SMOLLM2=${PROJECT_SOURCE_DIR}/build-models/smollm2-135m-instruct-q4_1.gguf)
 
-# Programs that tests in other languages talk to: tests/tools/NAME.c becomes NAME.
+# Programs that tests in other languages run: tests/tools/NAME.c becomes NAME.
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tools/*.c)
 foreach(source IN LISTS sources)
     get_filename_component(name ${source} NAME_WE)
@@ -54,7 +54,7 @@ foreach(source IN LISTS sources)
     target_link_libraries(tool_${name} PRIVATE weft_static)
 endforeach()
 
-# A Python with packages to compare with, made by tools/fetch_python.sh, if at all.
+# The Python that tools/fetch_python.sh makes, with reference packages. Without it these tests are skipped.
 if(DEFINED ENV{WEFT_TEST_PYTHON})
     set(python $ENV{WEFT_TEST_PYTHON})
 else()
@@ -82,7 +82,7 @@ foreach(source IN LISTS sources)
     target_include_directories(${program} PRIVATE src)
     target_compile_options(${program} PRIVATE ${WEFT_TEST_OPTIONS})
     target_link_libraries(${program} PRIVATE weft_test_support)
-    # Run from the root of the source tree: fixtures are tests/fixtures/...
+    # Tests run in the root of the source tree: fixtures are tests/fixtures/...
     add_test(NAME ${name} COMMAND ${program} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endforeach()
@@ -90,7 +90,7 @@ endforeach()
 # Trains for more than a minute on two threads.
 set_tests_properties(end_to_end PROPERTIES TIMEOUT 1800 PROCESSORS 2)
 
-# Chat templates against jinja2, which the system's Python has if any; skipped with a word without it.
+# Compares chat templates with jinja2 of the system's Python. Skipped with a message if jinja2 is missing.
 find_program(WEFT_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 find_program(WEFT_PYTHON python3)
 if(WEFT_PYTHON)
@@ -101,7 +101,7 @@ if(WEFT_PYTHON)
         TIMEOUT 600 SKIP_RETURN_CODE 77
         ENVIRONMENT "${environment};PYTHONDONTWRITEBYTECODE=1")
 
-    # Seconds of random attacks on the program, with a fresh seed; a sanitizer's memory is not judged.
+    # Attacks the program with random input for some seconds, with a fresh seed. Sanitized, memory is not checked.
     set(attack_flags)
     if(CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         set(attack_flags --no-memory)
@@ -114,18 +114,18 @@ if(WEFT_PYTHON)
         ENVIRONMENT "${environment};PYTHONDONTWRITEBYTECODE=1")
 endif()
 
-# weft_test_again(NAME PROGRAM VARIABLES...): one more run of a test program, with more environment variables.
+# weft_test_again(NAME PROGRAM VARIABLES...): adds another test of a program, with environment variables.
 function(weft_test_again name program)
     add_test(NAME ${name} COMMAND ${program} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment};${ARGN}")
 endfunction()
 
-# Whole models on a device that has kernels for core ops only.
+# Whole models on a device with kernels for core ops only.
 weft_test_again(parity_core test_parity WEFT_PARITY_DEVICE=core)
 
-# Whole models and training in narrow types once more, on a PJRT plugin; the tests are skipped without one.
-# Release only: nearly all of the time is the plugin's, which is not sanitized. XLA compiles these graphs
-# without optimisation, in half the time; selftest_pjrt uses its default.
+# Whole models and training in narrow types on a PJRT plugin. Skipped if the plugin is missing. Release only:
+# nearly all of the time is spent in the plugin, which is not sanitized. XLA compiles these graphs without
+# optimisation, which halves the time. selftest_pjrt uses the default level.
 set(unoptimised XLA_FLAGS=--xla_backend_optimization_level=0)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set(plugin pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
@@ -135,7 +135,7 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     weft_test_again(curves_pjrt test_curves WEFT_CURVES_DEVICE=${plugin} ${unoptimised})
     weft_test_again(models_pjrt test_models WEFT_MODELS_DEVICE=${plugin} ${unoptimised})
     set_property(TEST pjrt_real APPEND PROPERTY ENVIRONMENT ${unoptimised})
-    # A tenth of the selftest, other cases in each run: all of it takes the plugin several minutes.
+    # A tenth of the cases, different in each run: all cases take several minutes.
     add_test(NAME selftest_pjrt
         COMMAND tests/with_plugin.sh $<TARGET_FILE:weft_cli> selftest --sample 500
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -143,13 +143,13 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")
 endif()
 
-# Tests that take many minutes have the label "long": `make test` leaves them out, `make test-long` runs them.
+# Tests that take many minutes have the label "long". `make test` omits them, `make test-long` runs them.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     weft_test_again(resume_kill_long test_resume_kill WEFT_KILLS=240)
     weft_test_again(smollm2_lora_long test_smollm2_lora WEFT_SEEDS=3)
     set_tests_properties(resume_kill_long smollm2_lora_long PROPERTIES TIMEOUT 7200 LABELS long)
 else()
-    # Sanitized, these test a quarter of their cases, drawn by a seed that they print (tests/support.h).
+    # Sanitized, these tests run a quarter of their cases and print the seed (tests/support.h).
     foreach(name IN ITEMS selftest check op_passes)
         weft_test_again(${name}_all test_${name} WEFT_ALL_CASES=1)
         set_tests_properties(${name}_all PROPERTIES TIMEOUT 7200 LABELS long)
@@ -157,9 +157,9 @@ else()
     set_property(TEST resume_kill APPEND PROPERTY ENVIRONMENT WEFT_KILLS=2)
 endif()
 
-# Vectors and kernels of each instruction set, forced one by one, and skipped with a word where the
-# machine does not have it. "selftest" itself is of the best set, and the only one that is sanitized.
-# weft_test_on(SET NAME PROGRAM ARGUMENTS...)
+# Tests of the vector type and the kernels of each instruction set. Skipped with a message if the machine
+# lacks the set. The test "selftest" uses the best set; only this one is sanitized.
+# weft_test_on(SET NAME PROGRAM ARGUMENTS...): adds the test NAME_SET with WEFT_CPU=SET.
 function(weft_test_on set name program)
     add_test(NAME ${name}_${set}
         COMMAND tests/with_cpu.sh ${set} $<TARGET_FILE:${program}> ${ARGN}
@@ -184,7 +184,7 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(evidence PROPERTIES TIMEOUT 600 SKIP_RETURN_CODE 77)
 endif()
 
-# Applies the walk-throughs of docs/architecture.md to a copy of the tree and tests the new ops: 20 s of CPU.
+# Applies the walk-throughs of docs/architecture.md to a copy of the tree and tests the new ops: 20 s of CPU time.
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
     add_test(NAME walkthrough COMMAND tests/walkthrough.sh ${WEFT_GENERATED}
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -192,7 +192,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
         ENVIRONMENT "${environment};CC=${CMAKE_C_COMPILER}")
 endif()
 
-# A program that is not sanitized cannot load a sanitized library, so not there.
+# Not in Sanitize: a program that is not sanitized cannot load a sanitized library.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     add_test(NAME install_check
         COMMAND ${PROJECT_SOURCE_DIR}/tools/install_check.sh

@@ -21,8 +21,8 @@
  *
  * Ownership
  *   A result through `T **out` belongs to the caller, who passes it to the matching _free or _close
- *   function. On failure *out is NULL. Two kinds of results are borrowed: results through `const T **`
- *   (wf_decoder_next, wf_decoder_end, wf_trainer_setting) and pointers that are returned directly.
+ *   function. On failure *out is NULL. Two kinds of results are borrowed: results through
+ *   `const T **` (wf_decoder_next, wf_decoder_end, wf_trainer_setting) and returned pointers.
  *   Their comment states how long they stay valid. Values through `wf_value **` (wf_grad) belong to
  *   the graph. A wf_batch_fn is the caller's function: the library borrows the batch it returns.
  *   Strings and arrays passed in are needed only during the call, unless a comment says otherwise.
