@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tests/evidence.sh PROGRAM
-# Tests tools/evidence.sh in a small repository: it accepts true claims, and refuses every kind of
-# false one.
+# Tests tools/evidence.sh in a small repository: it accepts true claims and refuses every kind of
+# false claim.
 set -eu
-command -v git >/dev/null || { echo "skipped: there is no git" && exit 77; }
+command -v git >/dev/null || { echo "skipped: git is missing" && exit 77; }
 program=$(realpath "$1")
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -44,14 +44,14 @@ result $((cases - 1)) "$at" >$file
 claim "$total pass: $link"
 holds "an up-to-date file"
 claim "$((cases - 1)) cases of $ops pass"
-refused "README.md says"
+refused "README.md states"
 claim "17 ops"
-refused 'README.md says "17 ops"'
+refused 'README.md states "17 ops"'
 claim "17 core ops"
-refused 'README.md says "17 core ops"'
+refused 'README.md states "17 core ops"'
 echo "17 ops" >docs/a.md
 claim "$total pass: $link"
-refused 'docs/a.md says "17 ops"'
+refused 'docs/a.md states "17 ops"'
 : >docs/a.md
 claim "see [result](bench/results/selftest-gone.json)"
 refused "does not exist"
@@ -81,4 +81,4 @@ holds "a commit that this history does not have"
 grep -q "unknown: $file" out
 rm -rf .git
 holds "a tree without history"
-grep -q "no git checkout" out
+grep -q "not a git checkout" out

@@ -65,7 +65,7 @@ static void refuse(const char *command, const char *name, const char *value)
     if (code != 2 || !says || !strstr(says, shown))
         fail_msg("weft %s: exit status %d, and said: %s", args, code, p.err);
     bool whole = strncmp(says + strlen(name), " must be a whole number ", 24) == 0;
-    bool ranged = strstr(says, " from ") || strstr(says, " above ");
+    bool ranged = strstr(says, " from ") || strstr(says, " above ") || strstr(says, " >= ");
     if (!ranged && (whole || strcmp(value, "abc") != 0))
         fail_msg("weft %s names no range: %s", args, p.err);
 }

@@ -31,7 +31,7 @@ static int set_up(void **state)
     setenv("WEFT_CPU", "abacus", 1);
     wt_program_fails(&p, 2, "selftest --op neg",
                      "weft selftest: WEFT_CPU=abacus is unknown; use one of: ");
-    for (char *name = strtok(strstr(p.err, "are: ") + 5, ", \n"); name; name = strtok(NULL, ", \n"))
+    for (char *name = strtok(strstr(p.err, "of: ") + 4, ", \n"); name; name = strtok(NULL, ", \n"))
         snprintf(names[count++], sizeof *names, "%s", name);
     return 0;
 }

@@ -1,21 +1,22 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# usage: tools/check_gpu.sh BUILD [DEVICE]               everything that can be tested on a machine with a GPU
-#        tools/check_gpu.sh BUILD DEVICE --sanitize      the selftest under compute-sanitizer: memcheck, then racecheck,
-#                                                        which takes BUILDs with -DWEFT_CUDA_EVERY_LANE=ON
+# usage: tools/check_gpu.sh BUILD [DEVICE]               run all tests that need a GPU
+#        tools/check_gpu.sh BUILD DEVICE --sanitize      run the selftest under compute-sanitizer: memcheck, then
+#                                                        racecheck, which needs -DWEFT_CUDA_EVERY_LANE=ON
 #
-# BUILD is a build folder with tests ("make test" leaves build-test). DEVICE is cuda unless told. Exits 1 if something failed.
+# BUILD is a build folder with tests ("make test" makes build-test). DEVICE is cuda by default. Exits 1 on a failure.
 set -eu
 build=$1
 device=${2:-cuda}
 weft=$build/weft
 failed=0
 
-say() { printf '== %s\n' "$*"; }
+log() { printf '== %s\n' "$*"; }
 
-sanitize() { # TOOL: each op in a process of its own (one for each type, where it takes minutes), as many at a time as there are
-    # processors, the longest first
-    say "compute-sanitizer --tool $1, every op of the selftest"
+# sanitize TOOL: runs each op in its own process, one per processor at a time, the slowest first. Ops that take
+# minutes get one process per type.
+sanitize() {
+    log "compute-sanitizer --tool $1, every op of the selftest"
     out=$(mktemp -d)
     "$weft" ops --json | sed -n 's/^      "name": "\([a-z0-9_]*\)".*/\1/p' | sort -u |
         awk '/attention|head_loss/ { print $0 " --type bf16\n" $0 " --type f16\n" $0 " --type f32"; next }
@@ -41,9 +42,9 @@ if [ "${3:-}" = --sanitize ]; then
     exit $failed
 fi
 
-say "every op against the reference"
+log "every op against the reference"
 "$weft" selftest --device "$device" || failed=1
-say "models and training against PyTorch's numbers, and as training promises; data that is not right"
+log "models and training against PyTorch, guarantees of training, invalid input"
 for test in parity curves device_train bad_data; do
     WEFT_PARITY_DEVICE=$device WEFT_CURVES_DEVICE=$device WEFT_TRAIN_DEVICE=$device WEFT_BAD_DATA_DEVICE=$device \
         "$build/tests/test_$test" || failed=1

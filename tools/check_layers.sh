@@ -3,19 +3,18 @@
 # usage: tools/check_layers.sh [DIR]         check the tree in DIR (default: this one)
 #        tools/check_layers.sh --selftest    plant violations and check that each is reported
 #
-# Checks the rules that the compiler cannot check:
-#   - includes point one way through the layers, and *_priv.h stays in its own folder;
-#   - a device's folder includes no other device's; only check, which wraps the cpu, may;
-#   - code shared by all devices names no device, except their list, src/device/device.c;
-#     the trainer does not even name the cpu;
-#   - source files start with the licence line;
-#   - no file contains a path of one machine.
-# Reads C, C++ for CUDA (.cu, .cuh) and .def files. Prints each violation as "file:line: sentence";
-# exits 1 when there is one.
+# Checks rules that the compiler cannot check:
+#   - A layer includes only itself and the layers below it. Only its own folder includes a *_priv.h.
+#   - A device's folder includes no other device's folder, except that check, which wraps cpu, includes cpu.
+#   - Code shared by all devices names no device, except src/device/device.c, the list of devices.
+#     The trainer does not name the cpu either.
+#   - Source files start with the licence line.
+#   - No file contains a path that exists on one machine only.
+# Reads C, CUDA (.cu, .cuh) and .def files. Prints each violation as "file:line: sentence" and then exits 1.
 set -eu
 
-# Lists every file of the tree, new ones included: the files that git does not ignore or, without a
-# checkout, the files outside the build trees.
+# Lists every file that git does not ignore, also untracked files. Without a checkout, lists the files outside the
+# build trees.
 list_files() {
     if [ "$(git rev-parse --show-toplevel 2>/dev/null)" = "$(pwd -P)" ]; then
         git -c core.quotePath=false ls-files --cached --others --exclude-standard
@@ -27,7 +26,7 @@ list_files() {
     done
 }
 
-# Reads file names, prints violations.
+# Reads file names from stdin and prints violations.
 check_sources() {
     awk '
     BEGIN {
@@ -56,7 +55,7 @@ check_sources() {
         printf "%s:%d: %s\n", file, line, sentence
     }
 
-    # In a device folder: is src/device/OTHER/... the folder of another device?
+    # Returns whether a file of a device folder includes src/device/OTHER/... of another device.
     function is_foreign_device(name,    path) {
         return layer == "device" && depth > 3 && split(name, path, "/") > 2 && \
                path[1] == "device" && path[2] != parts[3] && \
@@ -78,11 +77,11 @@ check_sources() {
             complain("only weft.h, weft_quant.def and system headers may be included here, not \"" name "\"")
         else if (name == "weft_build.h") {
             if (layer != "cli" && layer != "selftest")
-                complain("weft_build.h changes with every commit and is for cli and selftest only")
+                complain("only cli and selftest may include weft_build.h, because it changes with every commit")
         } else if (!index(name, "/"))
             return  # a header in the folder of the file
         else if (!(from in may) || index(name, ".."))
-            complain("includes are written from src/, as in \"graph/graph.h\", not \"" name "\"")
+            complain("write includes from src/, as in \"graph/graph.h\", not \"" name "\"")
         else if (!index(may[layer], " " from " "))
             complain(layer " may not include \"" name "\": " from " is a layer above it")
         else if (is_foreign_device(name))
@@ -138,20 +137,20 @@ check_sources() {
     }'
 }
 
-# Reads file names, prints violations.
+# Reads file names from stdin and prints violations.
 check_machine_paths() {
     tr '\n' '\0' | xargs -0 grep -nIE '/(work|root|home)/' /dev/null |
         sed -E 's|^([^:]*:[0-9]+:).*|\1 a path that exists on one machine only|'
 }
 
-# usage: plant FILE TEXT. Makes a tree of this one file, with TEXT as its second line.
+# usage: plant FILE TEXT. Makes a tree with only this file; TEXT is its second line.
 plant() {
     rm -rf "$scratch/tree"
     mkdir -p "$scratch/tree/$(dirname "$1")"
     printf '/* SPDX-License-Identifier: MIT */\n%s\n' "$2" >"$scratch/tree/$1"
 }
 
-# usage: refuses FILE TEXT. The check must complain about line 2 of FILE.
+# usage: refuses FILE TEXT. Fails unless the check reports line 2 of FILE.
 refuses() {
     plant "$1" "$2"
     if sh "$script" "$scratch/tree" >"$scratch/out" || ! grep -q "^$1:2: " "$scratch/out"; then
@@ -160,7 +159,7 @@ refuses() {
     fi
 }
 
-# usage: accepts FILE TEXT
+# usage: accepts FILE TEXT. Fails if the check reports FILE.
 accepts() {
     plant "$1" "$2"
     if ! sh "$script" "$scratch/tree" >"$scratch/out"; then

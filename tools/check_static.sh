@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/check_static.sh PROGRAM
-# Runs the static PROGRAM in a root folder that contains nothing but it and a tiny model: a bare machine. Needs
-# unprivileged user namespaces (unshare) or root.
+# Runs the static PROGRAM in a root folder that contains only the program and a tiny model. Needs unprivileged
+# user namespaces (unshare) or root.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -eq 1 ] || { echo "usage: tools/check_static.sh PROGRAM" >&2 && exit 2; }
@@ -18,10 +18,10 @@ $enter /weft version
 $enter /weft run /model -p "the" -n 8 -q
 $enter /weft selftest --device cpu --sample 200
 for device in cuda pjrt:/plugin.so; do
-    said=$($enter /weft selftest --device "$device" --op add 2>&1) && { echo "check_static: $device opened" && exit 1; }
-    case $said in
+    message=$($enter /weft selftest --device "$device" --op add 2>&1) && { echo "check_static: $device opened" && exit 1; }
+    case $message in
     *"static build"*) ;;
-    *) echo "check_static: $device fails with another message: $said" && exit 1 ;;
+    *) echo "check_static: $device fails with another message: $message" && exit 1 ;;
     esac
 done
 echo "check_static: runs in an empty root folder ($(du -k "$1" | cut -f1) KiB)"

@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/check_symbols.sh LIBRARY HEADER
-# The shared library exports exactly what the public header declares with WF_API, all of it wf_*.
+# Checks that the shared library exports exactly the symbols that the public header declares with WF_API, and
+# that all begin with wf_.
 set -eu
 library=$1
 header=$2
@@ -11,8 +12,8 @@ trap 'rm -rf "$scratch"' EXIT
 
 nm -D --defined-only "$library" | awk '{ print $NF }' | sort -u >"$scratch/exported"
 
-# Preprocessor lines and comments away, then one declaration a ';': the name is the first wf_* that
-# stands before a parenthesis or, for a variable, the last wf_*.
+# Removes preprocessor lines and comments, then splits declarations at ';'. The name is the first wf_* before a
+# parenthesis or, for a variable, the last wf_*.
 awk '
     /^[ \t]*#/ || continued { continued = /\\$/; next }
     { text = text $0 " " }
@@ -40,7 +41,7 @@ awk '
     }' "$header" | sort -u >"$scratch/declared"
 
 if ! [ -s "$scratch/declared" ]; then
-    echo "$header: no declaration with WF_API was found"
+    echo "$header: has no declaration with WF_API; give the public header"
     exit 1
 fi
 {

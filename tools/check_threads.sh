@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/check_threads.sh BUILD
-# Builds what runs in several threads with the thread sanitizer in the tree BUILD, and runs it: the
-# thread pool, the loader of training data, and a sample of all ops.
+# Builds the code that uses threads with the thread sanitizer in the tree BUILD. Tests the thread pool, the loader
+# of training data, and a sample of all ops.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -eq 1 ] || { echo "usage: tools/check_threads.sh BUILD" >&2 && exit 2; }
@@ -10,7 +10,7 @@ cmake -S . -B "$1" -G Ninja -DCMAKE_BUILD_TYPE=Thread -DWEFT_TESTS=ON -DWEFT_CUD
     -DWEFT_EMULATOR_CXX=NO >/dev/null
 cmake --build "$1" --target test_thread test_loader weft_cli
 
-# gcc's runtime fails under some kernels' address space randomization.
+# gcc's runtime fails with the address space randomization of some Linux kernels.
 fixed="setarch $(uname -m) -R"
 $fixed true 2>/dev/null || fixed=
 export TSAN_OPTIONS=halt_on_error=1 WEFT_THREADS=3

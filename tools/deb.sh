@@ -3,20 +3,20 @@
 # usage: tools/deb.sh BUILD OUT
 # Makes Debian packages in the folder OUT from the built tree BUILD: weft (the program), libweft0 (the
 # shared library) and libweft-dev (header, static library, pkg-config and CMake files). Installs the tree
-# once and splits it by path, so a file that CMake installs is always in exactly one package. lintian
-# checks the result; any error or warning fails.
+# once and splits it by path, so every installed file is in exactly one package. Fails on any error or
+# warning of lintian.
 set -eu
 cd "$(dirname "$0")/.."
 [ $# -eq 2 ] || { echo "usage: tools/deb.sh BUILD OUT" >&2 && exit 2; }
 build=$1
 out=$2
 sed -n 's/^CMAKE_INSTALL_PREFIX:[A-Z]*=//p' "$build/CMakeCache.txt" | grep -qx /usr ||
-    { echo "deb.sh: '$build' has another prefix than /usr; configure it with -DCMAKE_INSTALL_PREFIX=/usr" >&2 && exit 1; }
+    { echo "deb.sh: the prefix of '$build' is not /usr; configure it with -DCMAKE_INSTALL_PREFIX=/usr" >&2 && exit 1; }
 
 version=$(sed -n 's/^project(weft VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 arch=$(dpkg --print-architecture)
 maintainer="${DEBFULLNAME:-The Weft authors} <${DEBEMAIL:-weft@packages.example.org}>"
-# The same commit makes the same files: all dates are the commit's.
+# All dates are the commit's, so the same commit makes the same files.
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y CMakeLists.txt)}
 export SOURCE_DATE_EPOCH
 date=$(date -u -R -d "@$SOURCE_DATE_EPOCH")
@@ -25,7 +25,7 @@ rm -rf "$out"
 mkdir -p "$out/debian"
 out=$(cd "$out" && pwd)
 DESTDIR="$out/all" cmake --install "$build" --strip >/dev/null
-# --strip leaves archives alone; a static library keeps its symbols and loses its debug information.
+# --strip ignores archives. Remove debug information from static libraries and keep their symbols.
 find "$out/all" -name '*.a' -exec strip --strip-debug --enable-deterministic-archives {} +
 
 find "$out/all/usr/share/man" -type f -exec gzip -9n {} +
@@ -45,7 +45,7 @@ split libweft0 'usr/lib/*/libweft.so.*'
 split libweft-dev 'usr/include/*' 'usr/lib/*'
 split weft 'usr/*'
 
-# description PACKAGE: a short line, then the long description in control's form.
+# description PACKAGE: prints the short and the long description in the format of a control file.
 description() {
     case $1 in
     weft) cat <<'TEXT'
@@ -75,20 +75,20 @@ TEXT
     esac
 }
 
-# needs PACKAGE: the libraries that its programs and shared libraries load, as a Depends line's value.
+# needs PACKAGE: prints the value of the Depends line: packages of the libraries that its files load.
 needs() {
     case $1 in
     libweft-dev) echo "libweft0 (= $version), libpcre2-dev" ;;
     *)
         files=$(find "$out/$1/usr/bin" "$out/$1/usr/lib" -type f \( -perm -u+x -o -name '*.so.*' \) 2>/dev/null || true)
-        # shellcheck disable=SC2086 # paths of our own, without blanks
+        # shellcheck disable=SC2086 # paths without blanks
         (cd "$out" && dpkg-shlibdeps --ignore-missing-info -O $files 2>"$out/log" || cat "$out/log" >&2) |
             sed -n 's/^shlibs:Depends=//p'
         ;;
     esac
 }
 
-# dpkg-shlibdeps reads a source package's control file, of which it needs only the stanzas.
+# dpkg-shlibdeps needs the control file of a source package with these fields.
 printf 'Source: weft\nMaintainer: %s\n\nPackage: weft\nArchitecture: any\n' "$maintainer" >"$out/debian/control"
 
 for package in libweft0 libweft-dev weft; do
@@ -123,7 +123,7 @@ for package in libweft0 libweft-dev weft; do
     find "$tree" -type d -exec chmod 755 {} +
     find "$tree" -type f -exec chmod u=rwX,go=rX {} +
     find "$tree/usr/lib" -type f -name '*.so.*' -exec chmod 644 {} + 2>/dev/null || true
-    # xz, since dpkg of some distributions cannot read zstd.
+    # Use xz: dpkg of some distributions cannot read zstd.
     dpkg-deb --root-owner-group -Zxz --build "$tree" "$out/${package}_${version}_$arch.deb" >/dev/null
 done
 rm -rf "$out/all" "$out/debian"

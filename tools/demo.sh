@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/demo.sh BUILD [--record]
-# Runs the demo, BUILD/examples/tiny_trainer on Weft's own source. With --record it then writes a short
-# transcript to docs/demo.txt and copies that into README.md, so that the figures there come from a run.
+# Runs the demo, BUILD/examples/tiny_trainer, on Weft's own source. With --record it also writes a short
+# transcript to docs/demo.txt and README.md.
 set -eu
 cd "$(dirname "$0")/.."
 build=$1
@@ -16,7 +16,7 @@ out=$build/demo.out
 cat "$out"
 {
     echo "\$ make demo     # commit $(git rev-parse --short=7 HEAD)"
-    # Two lines about the run, the first and the last step, the beginning of the sample.
+    # Keep two lines about the run, the first and the last step, and the start of the sample.
     awk '/^step/ { if (first++ == 0) print $0 "\n..."; else last = $0; next }
          last != "" { if (kept++ == 0) print last; if (kept < 5) print; next }
          { print }' "$out"

@@ -1,15 +1,15 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/evidence.sh [--quiet | --commands] [PROGRAM]
-# Checks what README.md and docs/ claim against the files in bench/results.
+# Compares the claims of README.md and docs/ with the files in bench/results.
 #   - Every file names its commit and has a row in bench/results/COVERS that lists its subject.
-#   - Files whose subject changed since their commit are listed. That alone is no failure.
-#   - A selftest that a document links must have passed with as many cases and ops as PROGRAM has
-#     today. Its line must name the file's commit, or the file must be up to date.
-#   - "N cases of M ops", "M ops" and "K core ops" in a document are the numbers of PROGRAM.
-# Exits 1 when a claim does not hold. --quiet counts stale files instead of listing them; --commands prints
-# the commands that run the selftests again.
-# PROGRAM is build-test/weft or build/weft.
+#   - Files whose subject changed after their commit are listed. This alone is no failure.
+#   - A selftest that a document links must have passed with the number of cases and ops of PROGRAM.
+#     Its line must name the file's commit, or the file must be up to date.
+#   - "N cases of M ops", "M ops" and "K core ops" in a document must be the numbers of PROGRAM.
+# Exits 1 when a claim is wrong. --quiet counts stale files instead of listing them. --commands prints the
+# commands that run the selftests again.
+# PROGRAM is build-test/weft by default, or build/weft.
 set -eu
 cd "$(dirname "$0")/.."
 results=bench/results
@@ -28,7 +28,7 @@ program=${1:-}
 for candidate in build-test/weft build/weft; do
     [ -n "$program" ] || [ ! -x $candidate ] || program=$candidate
 done
-[ -n "$program" ] || { echo "evidence: no program found; run make, or name one" >&2 && exit 2; }
+[ -n "$program" ] || { echo "evidence: no build-test/weft or build/weft; run make, or give a program" >&2 && exit 2; }
 total=$("$program" selftest --list | tail -n 1) # 4745 cases of 84 ops
 cases=${total%% *}
 ops=${total##* of }
@@ -44,19 +44,19 @@ fail() {
 history=yes
 git rev-parse -q --verify HEAD >/dev/null 2>&1 || {
     history=
-    echo "evidence: this is no git checkout, so what changed since a file's commit is not checked"
+    echo "evidence: this is not a git checkout, so changes after a file's commit are not checked"
 }
 
 commit_of() {
     sed -n 's/.*commit"\{0,1\}:\{0,1\} *"\{0,1\}\([0-9a-f]\{7,40\}\).*/\1/p' "$1" | head -n 1
 }
 
-# number FILE KEY: the first one, which is that of the whole run.
+# number FILE KEY: prints the first value of KEY, which is the total of the run.
 number() {
     sed -n "s/.*\"$2\": *\([0-9][0-9]*\).*/\1/p" "$1" | head -n 1
 }
 
-# The subject of a file: the first row of COVERS whose pattern matches.
+# subject_of FILE: prints the paths in the first row of COVERS whose pattern matches.
 subject_of() {
     while read -r pattern paths; do
         case $pattern in '' | '#'*) continue ;; esac
@@ -65,7 +65,7 @@ subject_of() {
     done <"$covers"
 }
 
-# How many files of its subject changed since the commit of a file; "?" when git cannot say.
+# changed_since FILE: prints how many files of its subject changed after its commit; "?" if git does not know.
 changed_since() {
     commit=$(commit_of "$1")
     if [ -z "$history" ] || ! git cat-file -e "$commit^{commit}" 2>/dev/null; then
@@ -80,15 +80,15 @@ changed_since() {
 
 stale=0
 for file in $(find $results -name '*.json' | sort); do
-    [ -n "$(commit_of "$file")" ] || fail "$file names no commit; make it again with today's tools"
+    [ -n "$(commit_of "$file")" ] || fail "$file names no commit; make it again with the current tools"
     [ -n "$(subject_of "$file")" ] || fail "$file has no row in $covers; add its subject there"
     changed=$(changed_since "$file")
     case $changed in
     0) ;;
-    '?') [ -z "$history" ] || echo "unknown: $file, the history here does not have its commit $(commit_of "$file")" ;;
+    '?') [ -z "$history" ] || echo "unknown: $file, this checkout does not have its commit $(commit_of "$file")" ;;
     *)
         stale=$((stale + 1))
-        [ -z "$list" ] || echo "stale: $file, $changed files of its subject changed since $(commit_of "$file")"
+        [ -z "$list" ] || echo "stale: $file, $changed files of its subject changed after $(commit_of "$file")"
         ;;
     esac
 done
@@ -101,15 +101,15 @@ check_link() {
     [ "$(number "$2" failures)" = 0 ] || fail "$1 links $2, which has failures"
     ran=$(($(number "$2" cases) + $(number "$2" skipped)))
     [ "$ran" = "$cases" ] ||
-        fail "$1 links $2 with $ran cases; the selftest has $cases today: run it again or drop the claim"
+        fail "$1 links $2 with $ran cases; the selftest now has $cases: run it again or drop the claim"
     [ "$(grep -c '"op":' "$2")" = "$ops" ] ||
-        fail "$1 links $2 with $(grep -c '"op":' "$2") ops; there are $ops today"
+        fail "$1 links $2 with $(grep -c '"op":' "$2") ops; there are now $ops"
     short=$(commit_of "$2" | cut -c 1-7)
     case $3 in
     *"$short"*) ;;
     *)
         [ "$(changed_since "$2")" = 0 ] || [ "$(changed_since "$2")" = "?" ] ||
-            fail "$1 links $2 without its commit $short, and its subject changed since"
+            fail "$1 links $2 without its commit $short, and its subject changed after it"
         ;;
     esac
 }
@@ -125,18 +125,18 @@ for document in $documents; do
         done
         for claim in $(echo "$line" | grep -oE '[0-9]+ cases of [0-9]+ ops' | tr ' ' _); do
             [ "$claim" = "${cases}_cases_of_${ops}_ops" ] ||
-                fail "$document says \"$(echo "$claim" | tr _ ' ')\"; the program has $total"
+                fail "$document states \"$(echo "$claim" | tr _ ' ')\"; the program has $total"
         done
         for claim in $(echo "$line" | grep -oE '(^|[^0-9.])[0-9]+ ops([^a-z]|$)' | grep -oE '[0-9]+'); do
             [ "$claim" = "$ops" ] ||
-                fail "$document says \"$claim ops\"; there are $ops"
+                fail "$document states \"$claim ops\"; there are $ops"
         done
         for claim in $(echo "$line" | grep -oE '(^|[^0-9.])[0-9]+ core ops([^a-z]|$)' | grep -oE '[0-9]+'); do
-            [ "$claim" = "$core" ] || fail "$document says \"$claim core ops\"; there are $core"
+            [ "$claim" = "$core" ] || fail "$document states \"$claim core ops\"; there are $core"
         done
     done <"$document"
 done
 
 [ "$failures" = 0 ] || exit 1
-echo "evidence: the selftest claims of README.md and docs hold ($total)"
+echo "evidence: the selftest claims of README.md and docs are correct ($total)"
 [ -n "$list" ] || echo "evidence: $stale files in $results are older than their subject; tools/evidence.sh lists them"

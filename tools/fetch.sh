@@ -1,8 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/fetch.sh start|wait
-# Fetches what optional tests need (PJRT plugin, model, Python packages) in the background: "start" returns
-# at once, "wait" waits for the end and prints the messages. A failed download skips tests, it is no error.
+# Fetches files for optional tests (PJRT plugin, model, Python packages) in the background. "start" returns
+# at once. "wait" waits until the downloads end and prints their messages. A failed download is not an error:
+# the tests are skipped.
 set -eu
 cd "$(dirname "$0")/.."
 folder=build-fetch

@@ -1,9 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/fetch_pjrt.sh DIR
-# Puts a PJRT plugin for processors, DIR/xla_cpu_pjrt.so, where the tests of the pjrt device find it:
-# the one from PyPI's package xla-cpu-pjrt (60 MB, Linux on x86-64). When it cannot be had, says so in
-# a line and succeeds: the tests that need it say that they were skipped.
+# Fetches a PJRT plugin for CPUs, DIR/xla_cpu_pjrt.so, from PyPI's package xla-cpu-pjrt (60 MB, Linux on
+# x86-64). If the download fails, prints a line and succeeds; the tests that need the plugin are skipped.
 set -eu
 version=0.0.1
 sum=55837b6b7b47daa717f2d9a5a03563ea0ceaa338d06a81a1e2d3f060d960decc
@@ -17,7 +16,7 @@ skip() {
     exit 0
 }
 
-[ "$(uname -s) $(uname -m)" = "Linux x86_64" ] || skip "there is none for this machine on PyPI"
+[ "$(uname -s) $(uname -m)" = "Linux x86_64" ] || skip "PyPI has no plugin for this machine"
 python3 -m pip --version >/dev/null 2>&1 || skip "python3 with pip is needed to fetch it"
 mkdir -p "$1"
 scratch=$(mktemp -d "$1/fetch.XXXXXX")
@@ -27,6 +26,6 @@ python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-bin
     --dest "$scratch" "xla-cpu-pjrt==$version" </dev/null >"$scratch/log" 2>&1 ||
     skip "pip could not download it"
 wheel=$(find "$scratch" -name '*.whl')
-echo "$sum  $wheel" | sha256sum -c >/dev/null 2>&1 || skip "what pip brought is not what we know"
+echo "$sum  $wheel" | sha256sum -c >/dev/null 2>&1 || skip "the checksum of the package differs"
 python3 -m zipfile -e "$wheel" "$scratch/wheel" || skip "the package could not be unpacked"
 mv "$scratch/wheel/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so" "$plugin"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/fetch_python.sh DIR
-# Makes a Python environment in DIR that has what tests compare Weft with: the packages tokenizers and numpy.
-# When they cannot be installed, prints a line and succeeds: the tests that need them are skipped.
+# Makes a Python environment in DIR with the packages that tests compare Weft with: tokenizers and numpy.
+# If the installation fails, prints a line and succeeds; the tests that need the packages are skipped.
 set -eu
 packages="tokenizers==0.22.1 numpy==2.2.6"
 
@@ -19,7 +19,7 @@ skip() {
 rm -rf "$dir"
 python3 -m venv "$dir" >/dev/null 2>&1 || skip "python3 with venv is needed to install them"
 echo "Installing $packages from PyPI for the tests."
-# tokenizers depends on a package that downloads models, which is not needed.
+# --no-deps: tokenizers depends on a package that downloads models, which the tests do not need.
 "$dir/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --only-binary :all: $packages \
     </dev/null >"$dir/log" 2>&1 || skip "pip could not install them"
 printf '%s' "$packages" >"$dir/packages"

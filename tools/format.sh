@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/format.sh [--check]
-# Formats the C files in place; with --check only says which are not formatted.
+# Formats the C files in place. With --check prints lines that are not formatted and changes nothing.
 set -eu
 cd "$(dirname "$0")/.."
 
-# Versions of clang-format disagree about details, so one of them decides.
+# Versions of clang-format differ in details, so the project uses one version.
 version=14
 program=clang-format-$version
 command -v "$program" >/dev/null || program=clang-format
@@ -23,7 +23,7 @@ elif [ "$1" != --check ]; then
     exit 2
 elif ! clang_format --dry-run --Werror; then
     if [ "$found" = "$version" ]; then
-        echo "These lines are not formatted; \"make format\" does it."
+        echo "These lines are not formatted; run \"make format\"."
         exit 1
     fi
     echo "Not counted as a failure: the project uses clang-format $version, this is $found."

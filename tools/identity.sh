@@ -3,9 +3,9 @@
 # usage: tools/identity.sh PROGRAM [MODEL.gguf]
 # Prints one line per result of PROGRAM: a name and a SHA-256. Two programs that print the same lines
 # compute the same bits. Covers trained weights and losses (optimizers, precisions, recompute,
-# adapters), conversion, quantization, greedy text and evaluation of the models in tests/fixtures
-# and of MODEL, and each op's worst selftest error with a fixed seed, on every instruction set that
-# this machine has. To compare a refactor with the program before it, on one machine:
+# adapters), conversion and quantization. Covers greedy text and evaluation of MODEL and of the models
+# in tests/fixtures. Covers each op's worst selftest error with a fixed seed, on every instruction set
+# of this machine. To compare a refactored program with the old one, on one machine:
 #   tools/identity.sh old/weft >before; tools/identity.sh build/weft >after; diff before after
 set -eu
 [ $# -ge 1 ] || { echo "usage: tools/identity.sh PROGRAM [MODEL.gguf]" >&2 && exit 2; }
@@ -22,7 +22,7 @@ hash() {
     printf '%s %s\n' "$1" "$(sha256sum | cut -c 1-32)"
 }
 
-# tensors FOLDER: the bytes of a safetensors checkpoint behind its header, which names the program.
+# tensors FOLDER: prints a safetensors checkpoint without its headers, which contain the program's version.
 tensors() {
     [ -d "$1" ] || { echo "identity: $1 is missing" >&2 && exit 1; }
     for file in "$1"/model*.safetensors "$1"/adapter*.safetensors; do
@@ -43,7 +43,7 @@ checkpoint() {
     rm -rf "$scratch/run"
 }
 
-# Sentences that change slowly, so that there is something to learn.
+# Sentences that change slowly, so that the model can learn.
 awk 'BEGIN { for (i = 0; i < 4000; i++) print "the", i % 7, "weavers of", i % 31, "looms count", i, "threads." }' \
     >"$scratch/text.txt"
 "$program" prepare "$scratch/text.txt" --tokenizer $fixtures/llama --split-on '\n' -o "$scratch/data" --quiet
@@ -67,7 +67,7 @@ for family in llama qwen3 gpt2; do
     checkpoint "lora $family" finetune $fixtures/$family --lora 4
 done
 
-# model NAME PATH: greedy text, and the loss of a text.
+# model NAME PATH: hashes greedy text and the loss of a text.
 model() {
     "$program" run "$2" 'the 3 weavers of' -n 48 --temp 0 --ignore-eos --quiet | hash "text $1"
     head -c 1500 "$scratch/text.txt" | "$program" eval "$2" --data - -c 128 --json --quiet |
@@ -90,7 +90,7 @@ if [ -n "$model" ]; then
     "$program" run "$model" 'The capital of France is' -n 32 --temp 0.8 --seed 3 --quiet | hash 'sampled smollm2'
 fi
 
-# In f32 only: elsewhere the last rounding hides how an element was computed.
+# Only f32: in narrow types the last rounding hides differences.
 for set in reference avx2 avx512 amx neon dotprod i8mm; do
     WEFT_CPU=$set "$program" selftest --op add >/dev/null 2>&1 || continue
     WEFT_CPU=$set "$program" selftest --seed 7 --type f32 --json | grep '"op"\|worst_ratio' | hash "selftest $set"

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/install_check.sh BUILD_DIR VERSION GENERATOR
-# Installs a built tree into a temporary prefix and uses it as a stranger would: one small program,
-# built through pkg-config, with the shared and with the static library, and through CMake's find_package,
-# must print VERSION.
+# Installs a built tree into a temporary prefix and builds a small program against it in three ways: with
+# pkg-config and the shared library, with pkg-config and the static library, and with CMake's find_package.
+# Each program must print VERSION.
 set -eu
 build=$1
 version=$2
@@ -17,7 +17,7 @@ mkdir -p "$dir/consumer"
 "$cmake" --install "$build" --prefix "$dir/installed" >/dev/null
 test -x "$dir/installed/bin/weft"
 
-# Man pages of the program and of every command, and the three completions.
+# Checks the man pages of the program and of every command, and the three completions.
 share=$dir/installed/share
 pages="weft $("$dir/installed/bin/weft" help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/weft-\1/p')"
 for page in $pages; do
@@ -28,7 +28,7 @@ for file in bash-completion/completions/weft zsh/site-functions/_weft \
     test -s "$share/$file" || { echo "$file is not installed" && exit 1; }
 done
 
-# A moved tree must work too, and this one has just been moved.
+# Move the tree: an installed tree must be relocatable.
 prefix=$dir/prefix
 mv "$dir/installed" "$prefix"
 
@@ -36,7 +36,7 @@ cat >"$dir/consumer/main.c" <<'END'
 #include <stdio.h>
 #include <weft.h>
 
-/* Opens what is named, so that a static link needs all that the library needs. */
+/* Calls wf_model_open, so that a static link needs all dependencies of the library. */
 int main(int argc, char **argv) {
     wf_ctx *ctx;
     wf_model *model;
@@ -58,14 +58,14 @@ expect_version() {
     shift
     printed=$("$@")
     case $printed in
-    *"$version"*) echo "$how: the installed library works and says $printed" ;;
-    *) echo "$how: expected version $version, the library says \"$printed\"" && exit 1 ;;
+    *"$version"*) echo "$how: the installed library works; version $printed" ;;
+    *) echo "$how: expected version $version, but the library returned \"$printed\"" && exit 1 ;;
     esac
 }
 
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name weft.pc)")
 export PKG_CONFIG_PATH
-# pkg-config quotes its answer for the shell.
+# pkg-config quotes its output for the shell.
 eval "set -- $(pkg-config --cflags --libs weft)"
 "$cc" -o "$dir/by_pkg_config" "$dir/consumer/main.c" "$@"
 expect_version "pkg-config" env LD_LIBRARY_PATH="$PKG_CONFIG_PATH/.." "$dir/by_pkg_config"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Prints src/text/jinja/case.def: letters in upper, lower and title case, from the tables of this Python."""
+"""Prints src/text/jinja/case.def: upper, lower and title case of letters, from Python's Unicode tables."""
 import unicodedata
 
 HEADER = """/* SPDX-License-Identifier: MIT */
@@ -13,13 +13,13 @@ HEADER = """/* SPDX-License-Identifier: MIT */
 
 
 def mapping(change):
-    """code -> codes, for the characters that change."""
+    """Returns {code: codes} of the characters that `change` changes."""
     chars = (chr(c) for c in range(0x110000) if not 0xD800 <= c <= 0xDFFF)
     return {ord(c): [ord(m) for m in change(c)] for c in chars if change(c) != c}
 
 
 def ranges(changed):
-    """(first, last, step, delta) of those that become one character."""
+    """Yields (first, last, step, delta) of the characters that map to one character."""
     single = [(c, m[0] - c) for c, m in changed.items() if len(m) == 1]
     i = 0
     while i < len(single):

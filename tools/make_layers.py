@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """make_layers.py [OUT.svg]: draws docs/pictures/layers.svg, the layers of src/.
 
-Fails when a text is wider than its box, by the widths of Helvetica."""
+Fails if a text is wider than its box, by approximate widths of Helvetica."""
 import sys
 
 OUT = "docs/pictures/layers.svg"
@@ -10,7 +10,7 @@ WIDTH, GAP, HEIGHT, PAD = 860, 10, 56, 20
 TITLE, TEXT = 15, 12
 TOP, OPEN, DEVICE, CORE, BASE = "#e9e2f5", "#e2f0d9", "#fde8c8", "#eef3fb", "#f3f3f3"
 
-# (x, row, width, rows, colour, title, text): x and width in columns of 12, row 0 on top.
+# (x, row, width, rows, colour, title, text): x and width are in columns, 12 in total; row 0 is the top row.
 BOXES = (
     (0, 0, 12, 1, TOP, "src/cli", "one file per command: run, chat, train, finetune, prepare, plan, selftest, bench, ..."),
     (0, 1, 3, 1, TOP, "src/train", "data, trainer, checkpoints"),
@@ -48,7 +48,7 @@ def main():
         w, h = wide * column - GAP, rows * (HEIGHT + GAP) - GAP
         for part, size, bold in ((title, TITLE, True), (text, TEXT, False)):
             if width_of(part, size, bold) > w - PAD:
-                sys.exit(f"make_layers.py: '{part}' needs {width_of(part, size, bold):.0f} of {w - PAD:.0f}")
+                sys.exit(f"make_layers.py: '{part}' is {width_of(part, size, bold):.0f} wide, but its box {w - PAD:.0f}; shorten it")
         middle, centre = left + w / 2, top + h / 2
         parts.append(f'<rect x="{left:.0f}" y="{top:.0f}" width="{w:.0f}" height="{h:.0f}" rx="8" fill="{colour}" stroke="#4a6fa5"/>')
         parts.append(f'<text x="{middle:.0f}" y="{centre - 4:.0f}" text-anchor="middle" font-size="{TITLE}" font-weight="bold" fill="#223">{title}</text>')

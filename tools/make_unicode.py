@@ -2,17 +2,17 @@
 # SPDX-License-Identifier: MIT
 """usage: tools/make_unicode.py > src/text/unicode_table.h && tools/format.sh
 
-Writes the Unicode tables of the tokenizers. Categories are of Unicode 16, which the tokenizers package
-(0.22) has through Oniguruma and Rust; so unicodedata2 16.0.0 must be importable:
+Writes the Unicode tables of the tokenizers. Categories are from Unicode 16, as in the package tokenizers
+(0.22). Needs unicodedata2 16.0.0:
     pip install unicodedata2==16.0.0
-Normalization there is older: characters assigned later are left alone by it. NEWER lists those that
-Unicode 16 would treat otherwise, found by comparing NFC of every character.
+Normalization in tokenizers is from an older version and leaves characters assigned later unchanged. NEWER
+lists the characters that Unicode 16 normalizes differently, found by comparing NFC of every character.
 """
 import sys
 import unicodedata2 as ucd
 
 if ucd.unidata_version != "16.0.0":
-    sys.exit("make_unicode.py: needs unicodedata2 16.0.0, not " + ucd.unidata_version)
+    sys.exit("make_unicode.py: needs unicodedata2 16.0.0 (pip install unicodedata2==16.0.0), not " + ucd.unidata_version)
 
 NEWER = [
     (0x07FD, 0x07FD), (0x0897, 0x089F), (0x08CA, 0x08D3), (0x09FE, 0x09FE), (0x0C3C, 0x0C3C),
@@ -29,7 +29,7 @@ NEWER = [
     (0x1E130, 0x1E136), (0x1E2AE, 0x1E2AE), (0x1E2EC, 0x1E2EF), (0x1E4EC, 0x1E4EF),
     (0x1E5EE, 0x1E5EF)]
 newer = {c for low, high in NEWER for c in range(low, high + 1)}
-# White_Space.
+# The characters with the property White_Space.
 space = {*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
          0x205F, 0x3000}
 points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
@@ -41,7 +41,7 @@ for c in points:
     if text and "<" not in text and c not in newer:
         halves = [int(h, 16) for h in text.split()]
         parts[c] = (halves[0], halves[1] if len(halves) == 2 else 0)
-# Composition exclusions are what NFC takes apart and does not put together again.
+# Composition exclusions: NFC decomposes these characters and does not compose them again.
 pairs = {p: c for c, p in parts.items() if p[1] and ucd.normalize("NFC", chr(c)) == chr(c)}
 unstable = set(order) | {b for _, b in pairs} | {c for c in parts if c not in pairs.values()}
 unstable |= set(range(0x1161, 0x1176)) | set(range(0x11A8, 0x11C3))

@@ -5,7 +5,7 @@ import unicodedata
 
 
 def columns(code):
-    """0, 1 or 2; None: the code point is not assigned, so any range may cover it."""
+    """Returns 0, 1 or 2; None if the code point is not assigned, so that any range may include it."""
     if 0x20000 <= code <= 0x3FFFD:
         return 2
     category = unicodedata.category(chr(code))
