@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-# A thin front for CMake and the scripts in tools/. "make help" lists the targets.
+# Runs CMake and the scripts in tools/. "make help" lists the targets.
 
 PREFIX ?= /usr/local
-# Passed on to CMake, e.g. make CMAKE_FLAGS=-DWEFT_WERROR=OFF
+# Flags for CMake, for example make CMAKE_FLAGS=-DWEFT_WERROR=OFF
 CMAKE_FLAGS ?=
-# Seconds for which "make fuzz" runs each target, and the targets (default: all of tests/fuzz).
+# Seconds that "make fuzz" runs each target, and the targets (default: all of tests/fuzz).
 FUZZ_SECONDS ?= 600
 FUZZ ?=
 JOBS := $(shell nproc 2>/dev/null || echo 1)
@@ -15,16 +15,16 @@ define tree
 @cmake --build $(1)
 endef
 
-# Tests compile CUDA kernels for one GPU generation: each other one takes minutes more.
+# Test builds compile CUDA kernels for one GPU generation: each further one takes minutes.
 ONE_GPU = -DWEFT_CUDA_ARCHITECTURES=90a -DWEFT_CUDA_PTX=OFF
 
-# Tests that "make check" leaves out: more than three seconds each.
+# Tests that "make check" omits: they take more than three seconds each.
 SLOW = '^(adapter_train|amx|attack|bpe_train|check|checkpoint.*|cli_(bench|flags|foreign|lora|train)|curves|device_train|end_to_end|evidence|examples|graph_text|install_check|memory|models|op_passes|precision|quant_packed.*|random_passes|resume_kill|selftest.*|setups|smollm2.*|template_oracle|tokenizer.*|train_plan|train_run|unbounded|.*pjrt.*)$$'
 
-# $(call ctest,FOLDER,OPTIONS): runs the tests of one tree that OPTIONS choose.
+# $(call ctest,FOLDER,OPTIONS): runs the tests of one tree that OPTIONS select.
 ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS) $(2)
 
-# Ninja builds in parallel; the steps here follow one another, also under make -j.
+# Ninja builds in parallel. The steps of a target run one after the other, also with make -j.
 .NOTPARALLEL:
 .PHONY: all demo demo-figures check test test-long deb static debug sanitize fuzz arm format install clean deps help
 
@@ -41,7 +41,7 @@ demo-figures: ## run the demo and record it in docs/demo.txt and README.md
 	$(call tree,build,Release,OFF)
 	tools/demo.sh build --record
 
-check: ## a quick check while you work: format, layers, a release build without CUDA, tests, one selftest
+check: ## check quickly while you work: format, layers, a release build without CUDA, tests, a sample of the selftest
 	@tools/deps.sh test
 	tools/format.sh --check
 	tools/check_layers.sh
@@ -66,8 +66,8 @@ test: ## install missing packages, build twice (release, sanitizers), run every 
 	tools/check_threads.sh build-thread
 	@tools/slowest.sh build-test build-sanitize
 	@echo
-	@echo "Everything passed: format, layers, exported symbols, and all tests in both builds" \
-	    "(release, and with the address and undefined-behaviour sanitizers), threads with the thread sanitizer."
+	@echo "Everything passed: format, layers, exported symbols, claims, all tests in Release," \
+	    "all tests with the address and undefined-behaviour sanitizers, and the thread sanitizer."
 
 test-long: ## run the tests that take many minutes and are not in "make test"
 	@tools/deps.sh test
@@ -77,30 +77,30 @@ test-long: ## run the tests that take many minutes and are not in "make test"
 	$(call ctest,build-test,-L long)
 	$(call ctest,build-sanitize,-L long)
 
-deb: ## make Debian packages of the program and the libraries in build-deb/packages/, checked by lintian
+deb: ## make Debian packages in build-deb/packages/ and check them with lintian
 	@tools/deps.sh deb
 	$(call tree,build-deb,Release,OFF,-DCMAKE_INSTALL_PREFIX=/usr -DWEFT_CUDA_ARCHITECTURES=all)
 	tools/deb.sh build-deb build-deb/packages
 
-static: ## build a static program, build-static/weft, without cuda and pjrt; it runs in an empty root folder
+static: ## build a static program, build-static/weft, without cuda and pjrt, and run it in an empty root folder
 	@tools/deps.sh demo
 	$(call tree,build-static,Release,OFF,-DWEFT_STATIC=ON)
 	tools/check_static.sh build-static/weft
 
-debug: ## build with assertions and without optimisation in build-debug/, tests included
+debug: ## build with assertions, without optimisation and with tests in build-debug/
 	$(call tree,build-debug,Debug,ON)
 
-sanitize: ## build with the sanitizers in build-sanitize/, tests included
+sanitize: ## build with the sanitizers and with tests in build-sanitize/
 	$(call tree,build-sanitize,Sanitize,ON)
 
-fuzz: ## fuzz each reader for FUZZ_SECONDS (600), or those named by FUZZ="json gguf", with clang
+fuzz: ## fuzz each reader for FUZZ_SECONDS (600) with clang; FUZZ="json gguf" selects readers
 	@tools/deps.sh fuzz
 	@cmake -S . -B build-fuzz -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_C_COMPILER=clang \
 	    -DWEFT_FUZZ=ON $(CMAKE_FLAGS)
 	@cmake --build build-fuzz --target fuzz
 	tools/fuzz.sh build-fuzz $(FUZZ_SECONDS) $(FUZZ)
 
-arm: ## cross-compile for arm64 in build-arm/ and run its kernels under qemu (some minutes)
+arm: ## cross-compile for arm64 in build-arm/ and test the kernels under qemu (takes minutes)
 	@tools/deps.sh arm
 	$(call tree,build,Release,OFF)
 	@cmake -S . -B build-arm -G Ninja --toolchain cmake/aarch64.cmake --no-warn-unused-cli \

@@ -34,7 +34,7 @@ void wt_expect_refused(wt_checkpoints *t, int64_t at, const char *a, const char 
 /* Empties the log, then expects wf_checkpoint_find of step `at` to return `step`, with files of
  * this letter. */
 void wt_expect_step(wt_checkpoints *t, int64_t at, int64_t step, char letter);
-/* Returns the letter of the newest complete checkpoint and sets *step; returns 0 when there is no
+/* Returns the letter of the newest complete checkpoint and sets *step; returns 0 without a
  * checkpoint. Fails when its files are not all of one letter. */
 char wt_newest(wf_ctx *ctx, const char *run, int64_t *step);
 /* Expects exactly these names in the run's folder, sorted and separated by spaces. */

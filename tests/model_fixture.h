@@ -33,7 +33,7 @@ float *wt_logits(wf_ctx *ctx, wf_generator *g, const int32_t *ids, size_t count,
 void wt_greedy(wf_ctx *ctx, wf_generator *g, const int32_t *prompt, size_t count, int32_t *ids,
                size_t n);
 
-/* A model and its generator on a device. wt_talker_close frees all of it. */
+/* A model and its generator on a device. wt_talker_close frees them. */
 typedef struct {
     wf_ctx *ctx;
     wf_device *device;

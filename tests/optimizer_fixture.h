@@ -14,7 +14,7 @@ typedef struct {
 wt_optimizers wt_optimizers_open(wf_ctx *ctx);
 void wt_optimizers_close(wt_optimizers *f);
 
-/* The next value in [-1, 1) of the LCG that the fixture scripts use; advances *x. */
+/* Returns the next value in [-1, 1) of the LCG that the fixture scripts use; advances *x. */
 float wt_lcg(uint64_t *x);
 
 #endif

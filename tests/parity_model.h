@@ -45,7 +45,7 @@ typedef struct {
 typedef struct {
     wf_value *logits;   /* f32[N, V] */
     wf_value *loss_sum; /* f32: sum over the targets that are not ignored */
-    wf_value *count;    /* f32: number of those targets */
+    wf_value *count;    /* f32: number of these targets */
     wf_value *loss;     /* loss_sum / count */
     int param_count;
     pm_param param[PM_MAX_PARAMS];

@@ -6,14 +6,15 @@
  * The bare graph is a case of the selftest; the test reads its outputs. The rich graph puts the
  * op's first output y through an elementwise tail f(y) = y or y * sigmoid(y) into a loss,
  * sum(w * f(y)). Its outputs include the gradients with respect to w and to the op's operands, if
- * the op has gradients. Two updates read dw and the terms w * f(y). y and parts of the tail are marked for
- * recomputation, and y ends a block. The tail reads a state that is written before wf_grad.
+ * the op has gradients. Two updates read dw and the terms w * f(y). y and parts of the tail are
+ * marked for recomputation, and y ends a block. The tail reads a state that is written before
+ * wf_grad.
  *
  * Passes that keep bits are compared with a run without passes. Other passes are compared with the
  * float64 reference. The bounds, where u is the roundoff of f32:
  *
- *   y           b = wf_number_bound with the row's `forward`, as in the selftest. When values lie
- *               between the operands and y, their bound times pc_kind.lipschitz is added.
+ *   y           b = wf_number_bound with the row's `forward`, as in the selftest. If there are
+ *               values between the operands and y, adds their bound times pc_kind.lipschitz.
  *   dw, loss    |f'| b (f' <= 1.1), plus 16 u of the terms for the nodes of the tail.
  *   gradients   As in the selftest: the row's `gradient` times (terms + 0.02 of the largest term),
  *               in roundoffs of the narrowest type around the op. A narrow type adds 8 roundoffs

@@ -6,11 +6,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Device name of a real plugin: WEFT_PJRT_PLUGIN, or the one that tools/fetch_pjrt.sh installed.
- * Prints a message and returns NULL when there is no plugin. */
+/* Returns the device name of a real plugin: WEFT_PJRT_PLUGIN, or the plugin that
+ * tools/fetch_pjrt.sh installed. Prints a message and returns NULL when the plugin is missing. */
 const char *wt_real_plugin(void);
 
-/* Whether the device opens; prints the reason when it does not. */
+/* Returns whether the device opens. Prints the reason when it does not. */
 bool wt_can_open(const char *device);
 
 /* Group setup for tests that compile the same graphs repeatedly: points WEFT_CACHE at a folder. */

@@ -20,7 +20,7 @@
 #define RG_MAX_STEPS 256
 
 typedef struct {
-    int nodes;        /* approximate, default 60; gradients come on top */
+    int nodes;        /* approximate, default 60; gradients add more */
     bool grad;        /* adds gradients of scalars and updates that use them */
     bool smooth;      /* small changes of operands change results little */
     wf_type_set only; /* float types to use; default f32, f16 and bf16. f32 is always included */
@@ -37,14 +37,14 @@ typedef struct {
 } rg_recipe;
 
 rg_recipe rg_recipe_make(uint64_t seed, const rg_options *options);
-/* The kind of this step: "attention", "views", ... */
+/* Returns the kind of this step: "attention", "views", ... */
 const char *rg_step_name(const rg_recipe *recipe, int step);
 
 /* Builds the graph of a recipe. Outputs are called s3.0, s3.1, ...: the values of step 3 that were
  * chosen as outputs, numbered in creation order among all values of the step. A graph without
  * outputs gets one called "none". A test of many recipes gives recipe i the seed wt_seed() + i and
- * derives its options from that seed alone: WEFT_SEED set to the seed of a failing case makes that
- * case the first. */
+ * derives its options only from that seed. So WEFT_SEED set to the seed of a failing case makes
+ * that case the first. */
 wf_status rg_build(wf_ctx *ctx, const rg_recipe *recipe, wf_graph **out);
 
 /* Prints one line per node, and how to reproduce the graph. */
@@ -52,8 +52,8 @@ void rg_print(const rg_recipe *recipe, const wf_graph *g);
 
 /* Returns whether the case still fails. Must not end the test. */
 typedef bool rg_fails_fn(const rg_recipe *recipe, void *user);
-/* Shrinks a failing recipe: leaves out steps, then outputs, by halves, quarters, ... and single
- * ones, until every one that remains is needed. Returns the number of recipes tried. */
+/* Shrinks a failing recipe: leaves out steps, then outputs, by halves, quarters, ... and one at a
+ * time, until all that remain are needed. Returns the number of recipes tried. */
 int rg_shrink(rg_recipe *recipe, rg_fails_fn *fails, void *user);
 /* Shrinks the recipe, prints the result with its seed, and fails the test. */
 void rg_report(wf_ctx *ctx, const rg_recipe *recipe, const char *reason, rg_fails_fn *fails,
@@ -106,7 +106,7 @@ typedef struct {
     double error; /* as a fraction of the bound */
 } rg_verdict;
 
-/* Compares each item of `got` bit for bit with the item of the same name in `wanted`, which may
+/* Compares the bits of each item of `got` with the item of the same name in `wanted`, which may
  * have more items. An item missing in `wanted` is a failure. */
 rg_verdict rg_compare_bits(const rg_results *got, const rg_results *wanted);
 /* Floats may differ by `bound` times the larger of `floor` and the largest magnitude of the output.

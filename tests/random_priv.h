@@ -32,7 +32,7 @@ typedef struct {
     const rg_recipe *recipe;
     int step;       /* the step being added */
     wf_rng rng;     /* its decisions */
-    wf_rng picking; /* its operands; a separate stream, so that picking shifts no decision */
+    wf_rng picking; /* its operands; a separate stream, so that picking does not change decisions */
     wf_rng naming;  /* which of its values become outputs or get marks */
     int made;       /* values that this step added to the pool */
     int serial;     /* sources that this step created */
@@ -63,7 +63,7 @@ static inline bool rg_chance(rg_maker *m, int64_t n)
     return rg_draw(m, n) == 0;
 }
 uint64_t rg_hash(const char *text, uint64_t salt);
-/* One of the float types of the recipe; f32 is the most frequent. */
+/* Returns one of the float types of the recipe; f32 is the most frequent. */
 wf_type rg_type(rg_maker *m);
 
 /* ---- Values ---- */
@@ -83,13 +83,13 @@ typedef struct {
 /* Returns NULL when no value satisfies `want`. */
 wf_value *rg_pick(rg_maker *m, const rg_want *want);
 wf_value *rg_pick_float(rg_maker *m, int min_rank, int max_rank, int64_t max_count);
-/* A second operand for an elementwise op on a; a itself when nothing else fits. */
+/* Returns a second operand for an elementwise op on a, or a if no other value fits. */
 wf_value *rg_partner(rg_maker *m, wf_value *a);
-/* Whether a node added now may read v: v must not show a state version that was replaced. */
+/* Returns whether a node added now may read v: v must not show a replaced state version. */
 bool rg_readable(const rg_maker *m, const wf_value *v);
-/* The newest version of a state. */
+/* Returns the newest version of a state. */
 wf_value *rg_newest(const rg_maker *m, const wf_node *state);
-/* Estimate of the largest magnitude. */
+/* Returns an estimate of the largest magnitude. */
 double rg_size(rg_maker *m, const wf_value *v);
 /* Returns v, or a bounded function of it when v is too large. */
 wf_value *rg_settle(rg_maker *m, wf_value *v);
@@ -109,12 +109,12 @@ wf_value *rg_key(rg_maker *m);
 /* A u8 input of 0 or 1, for where and for updates. */
 wf_value *rg_flag(rg_maker *m);
 
-/* Whether steps may use a source of this name as an ordinary value. */
+/* Returns whether steps may use a source of this name as an ordinary value. */
 bool rg_name_is_plain(const char *name);
 bool rg_name_has_limit(const char *name, double *limit);
 
 /* Adds all nodes created so far to the pool and chooses outputs among them. Call before an update:
- * afterwards, values that show the old version are no longer readable. */
+ * afterwards, values that show the old version are not readable. */
 void rg_flush(rg_maker *m);
 /* Call after an update: drops all values that show an older version from the pool. */
 void rg_retire(rg_maker *m, wf_value *updated);

@@ -13,7 +13,7 @@ typedef struct {
 void wt_scratch_make(wt_scratch *s);
 /* Removes the folder and its contents. */
 void wt_scratch_remove(wt_scratch *s);
-/* FOLDER/NAME, valid until the next call. */
+/* Returns FOLDER/NAME, valid until the next call. */
 const char *wt_path(wt_scratch *s, const char *name);
 /* Writes a file and returns its path. */
 const char *wt_put(wt_scratch *s, const char *name, const void *bytes, size_t size);

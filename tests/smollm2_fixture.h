@@ -50,11 +50,11 @@ void sm_close(sm_recording *r);
 /* Returns the text of this name; fails the test when it is missing. */
 const sm_text *sm_find(const sm_recording *r, const char *name);
 
-/* Margin in log-probability between the two most likely tokens. */
+/* Returns the margin in log-probability between the two most likely tokens. */
 double sm_margin(const sm_position *p);
-/* Kullback-Leibler divergence of Q = softmax(logits) from the recorded distribution P, in nats.
- * Uses top + 1 buckets: the `top` tokens that P lists, and all others together. This is a lower
- * bound of the divergence over the whole vocabulary. logits: [vocab]. */
+/* Returns the Kullback-Leibler divergence KL(P || Q) in nats, where P is the recorded distribution
+ * and Q = softmax(logits). Uses top + 1 buckets: the `top` tokens that P lists, and all others
+ * together. This is a lower bound of the divergence over the whole vocabulary. logits: [vocab]. */
 double sm_divergence(const sm_recording *r, const sm_position *p, const float *logits);
 
 #endif

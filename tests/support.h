@@ -18,13 +18,11 @@ int wt_teardown(void **state);
 #define wt_test(fn) cmocka_unit_test_setup_teardown(fn, wt_setup, wt_teardown)
 
 uint64_t wt_live_blocks(wf_ctx *ctx);
-/* WEFT_SEED from the environment, or a fresh seed; printed at the first call. */
+/* Returns WEFT_SEED from the environment, or a fresh seed. Prints it at the first call. */
 uint64_t wt_seed(void);
 
-/*
- * Returns how many of n cases this run tests: all of them, but a quarter in sanitized builds, where a
- * case takes ten times as long. The seed chooses which. WEFT_ALL_CASES=1 means all in every build.
- */
+/* Returns how many of n cases this run tests: all, or a quarter in sanitized builds, where a case
+ * takes ten times as long. The seed selects them. WEFT_ALL_CASES=1 selects all in every build. */
 int wt_cases(int n);
 
 /* ---- Statuses ---- */
@@ -36,8 +34,8 @@ void wt_ok_at(wf_ctx *ctx, wf_status status, const char *file, int line);
 void wt_fails_at(wf_ctx *ctx, wf_status status, wf_status wanted, const char *part,
                  const char *file, int line);
 #define wt_fails(ctx, expr, wanted, part) wt_fails_at(ctx, expr, wanted, part, __FILE__, __LINE__)
-/* Whether the text is one line, starts with a letter or digit, has no full stop at the end and is
- * not truncated. */
+/* Returns whether the text is one line, starts with a letter or digit, has no full stop at the end
+ * and is not truncated. */
 bool wt_is_sentence(const char *text);
 
 /* ---- One executable ---- */
@@ -54,8 +52,8 @@ wt_run wt_open(wf_ctx *ctx, const char *device);
 /* Compiles the graph, which must be valid, and frees it. Frees the previous executable. */
 void wt_compile(wt_run *r, wf_graph *g);
 void wt_close(wt_run *r);
-/* Removes stride support from all kernels of the run's device, except those that make views dense.
- * Affects graphs compiled later. Only one device at a time. */
+/* Removes stride support from all kernels of the run's device, except the kernels that make views
+ * dense. Affects graphs compiled later. Only one device at a time. */
 void wt_make_dense(wt_run *r);
 void wt_write(wt_run *r, const char *input, const void *from, size_t bytes);
 void wt_read(wt_run *r, const char *output, void *to, size_t bytes);

@@ -433,7 +433,7 @@ static void test_usage(void **state)
         wf_loader_options o;
         const char *part;
     } bad[] = {
-        {WF_SPLIT_VALID, {.batch = 1, .length = 1}, "nothing to validate on"},
+        {WF_SPLIT_VALID, {.batch = 1, .length = 1}, "no tokens to validate on"},
         {WF_SPLIT_TRAIN, {.batch = 0, .length = 1}, "batch of 0 rows of 1 token"},
         {WF_SPLIT_TRAIN, {.batch = 1, .length = -1}, "batch of 1 row of -1 tokens"},
         {WF_SPLIT_TRAIN, {.batch = INT64_MAX, .length = 2}, "is not possible"},
