@@ -59,10 +59,10 @@ typedef struct {
     int64_t m, n, k;
     float x[MOST_M * MOST_K], w[MOST_N * MOST_K];
     uint8_t blocks[MOST_N * MOST_K * 2];
-} product;
+} problem;
 
 /* extreme: integers of the largest magnitude, 1: of one sign, 2: of both. */
-static void fill(wf_ctx *ctx, product *p, int extreme, uint64_t seed)
+static void fill(wf_ctx *ctx, problem *p, int extreme, uint64_t seed)
 {
     wf_random_normal(seed, 1, 0, 1, p->w, p->n * p->k);
     wf_random_normal(seed, 2, 0, 1, p->x, p->m * p->k);
@@ -74,7 +74,7 @@ static void fill(wf_ctx *ctx, product *p, int extreme, uint64_t seed)
     wt_ok(ctx, wf_type_from_f32(ctx, p->type, p->w, p->blocks, p->n * p->k));
 }
 
-static wf_graph *graph_of(wf_ctx *ctx, const product *p)
+static wf_graph *graph_of(wf_ctx *ctx, const problem *p)
 {
     wf_graph *g = wt_graph(ctx);
     wf_value *x = wf_input(g, "x", WF_F32, 2, (int64_t[]){p->m, p->k});
@@ -85,7 +85,7 @@ static wf_graph *graph_of(wf_ctx *ctx, const product *p)
 
 /* Multiplies with the kernel of that name. For an unpacked weight it lets the matmul round
  * activations. */
-static void multiply(wf_ctx *ctx, const product *p, const wf_kernel *const *kernels,
+static void multiply(wf_ctx *ctx, const problem *p, const wf_kernel *const *kernels,
                      const char *name, float *y)
 {
     const bool packed = strstr(name, "packed") != NULL;
@@ -115,7 +115,7 @@ static void test_quantized_bits(void **state)
         {33, 70, 512}, {48, 5, 768},  {49, 48, 256}, {300, 33, 256}, {12, 20, 32},  {20, 35, 288},
     };
     wf_ctx *ctx = *state;
-    static product p;
+    static problem p;
     static float y[MOST_M * MOST_N], want[MOST_M * MOST_N];
     const bool real = kernels_of("amx") != NULL;
     /* The set that WEFT_CPU names packs the weights; the other sets must use the same packing. */
@@ -145,23 +145,23 @@ static void test_quantized_bits(void **state)
 
 /* ---- bf16 ---- */
 
-/* Multiplies rows [first, first + m) of x [., k] by w [n, k] or w [k, n]. `turned`: x is stored as
- * [k, .]. */
+/* Multiplies rows [first, first + m) of x [., k] by w [n, k]. `transposed`: x is stored as [k, .] and
+ * w as [k, n]. */
 static void multiply_bf16(wf_ctx *ctx, const char *device, int64_t first, const int64_t size[3],
-                          bool turned, const float *x, const float *w, float *y)
+                          bool transposed, const float *x, const float *w, float *y)
 {
     static float part[MOST_M * MOST_K];
     int64_t m = size[0], n = size[1], k = size[2];
     wt_run r = wt_open(ctx, device);
     r.device->kernels = tile_kernels();
     wf_graph *g = wt_graph(ctx);
-    int64_t x_shape[2] = {turned ? k : m, turned ? m : k};
-    int64_t w_shape[2] = {turned ? k : n, turned ? n : k};
+    int64_t x_shape[2] = {transposed ? k : m, transposed ? m : k};
+    int64_t w_shape[2] = {transposed ? k : n, transposed ? n : k};
     wf_value *a = wf_cast(g, wf_input(g, "x", WF_F32, 2, x_shape), WF_BF16);
     wf_value *b = wf_cast(g, wf_input(g, "w", WF_F32, 2, w_shape), WF_BF16);
-    wt_ok(ctx, wf_output(g, "y", wf_cast(g, wf_matmul(g, a, b, turned, !turned), WF_F32)));
+    wt_ok(ctx, wf_output(g, "y", wf_cast(g, wf_matmul(g, a, b, transposed, !transposed), WF_F32)));
     for (int64_t i = 0; i < m * k; i++)
-        part[turned ? i % k * m + i / k : i] = x[first * k + i];
+        part[transposed ? i % k * m + i / k : i] = x[first * k + i];
     wt_compile(&r, g);
     wt_write(&r, "x", part, (size_t)(m * k) * sizeof *part);
     wt_write(&r, "w", w, (size_t)(n * k) * sizeof *w);
@@ -185,16 +185,17 @@ static void test_bf16_rows(void **state)
     wf_random_normal(wt_seed(), 1, 0, 1, x, MOST_M * MOST_K);
     wf_random_normal(wt_seed(), 2, 0, 1, w, MOST_N * MOST_K);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        for (int turned = 0; turned < 2; turned++) {
+        for (int transposed = 0; transposed < 2; transposed++) {
             int64_t m = all[i][0], n = all[i][1], k = all[i][2];
-            multiply_bf16(ctx, "cpu:2", 0, all[i], turned, x, w, want);
+            multiply_bf16(ctx, "cpu:2", 0, all[i], transposed, x, w, want);
             for (int d = 0; d < 3; d++) {
-                multiply_bf16(ctx, devices[d], 0, all[i], turned, x, w, y);
+                multiply_bf16(ctx, devices[d], 0, all[i], transposed, x, w, y);
                 assert_memory_equal(y, want, (size_t)(m * n) * sizeof *y);
             }
             for (int p = 0; p < 6; p++) {
                 int64_t first = (m - parts[p]) / 2;
-                multiply_bf16(ctx, "cpu:2", first, (int64_t[]){parts[p], n, k}, turned, x, w, y);
+                multiply_bf16(ctx, "cpu:2", first, (int64_t[]){parts[p], n, k}, transposed, x, w,
+                              y);
                 assert_memory_equal(y, want + first * n, (size_t)(parts[p] * n) * sizeof *y);
             }
         }

@@ -288,7 +288,7 @@ static void test_threads(void **state)
     free(b);
 }
 
-/* Expects two tokenizers to have the same tokens and to encode random texts alike. */
+/* Expects two tokenizers to have the same tokens and to encode random texts to the same ids. */
 static void expect_same(wf_ctx *ctx, const wf_tokenizer *a, const wf_tokenizer *b, uint64_t *seed)
 {
     assert_int_equal(wf_tokenizer_count(a), wf_tokenizer_count(b));

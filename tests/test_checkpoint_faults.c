@@ -655,10 +655,10 @@ static void test_killed(void **state)
         usleep((useconds_t)(500 + next_random(microseconds * 3)));
         kill(child, SIGKILL);
         assert_int_equal(wait_for(child), 100 + SIGKILL);
-        char told[4096];
+        char letters[4096];
         ssize_t n;
-        while ((n = read(from, told, sizeof told)) > 0) {
-            last = told[n - 1];
+        while ((n = read(from, letters, sizeof letters)) > 0) {
+            last = letters[n - 1];
             saved += (int)n;
         }
         close(from);

@@ -182,7 +182,7 @@ static wf_value *across_rows(const parts *p)
     return wf_unary(p->g, "exp", wf_concat(p->g, d, 3, 1));
 }
 
-static wf_value *turned(const parts *p)
+static wf_value *transposed(const parts *p)
 {
     wf_value *d[3];
     gradients(p, 1, d);
@@ -209,7 +209,7 @@ static const struct concat_case {
     {"with an input", with_an_input, 0},
     {"one value twice", one_twice, 0},
     {"across rows", across_rows, 0},
-    {"turned", turned, 0},
+    {"transposed", transposed, 0},
 };
 #define CASES (sizeof cases / sizeof *cases)
 

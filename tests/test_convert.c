@@ -258,11 +258,11 @@ static void fills_vocabulary(void **state)
 
 /* Llama's GGUF files interleave rows: row i of half s of a head becomes row 2 i + s. Other tensors
  * keep their order. */
-static void turns_rows(void **state)
+static void interleaves_rows(void **state)
 {
     static const struct {
         const char *model, *gguf, *hugging_face;
-        bool turned;
+        bool interleaved;
     } cases[] = {
         {"llama", "blk.0.attn_q.weight", "model.layers.0.self_attn.q_proj.weight", true},
         {"llama", "blk.0.attn_k.weight", "model.layers.0.self_attn.k_proj.weight", true},
@@ -284,7 +284,7 @@ static void turns_rows(void **state)
             for (int64_t s = 0; s < 2; s++)
                 for (int64_t i = 0; i < D / 2; i++) {
                     int64_t from = h * D + s * D / 2 + i;
-                    int64_t to = cases[c].turned ? h * D + 2 * i + s : from;
+                    int64_t to = cases[c].interleaved ? h * D + 2 * i + s : from;
                     assert_memory_equal(x->data + (size_t)from * row, y->data + (size_t)to * row,
                                         row);
                 }
@@ -879,17 +879,17 @@ static void cancelled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(round_trips),    wt_test(keeps_tokenizer),
-        wt_test(keeps_ends),     wt_test(fills_vocabulary),
-        wt_test(turns_rows),     wt_test(crosses),
-        wt_test(crosses_blocks), wt_test(recipes),
-        wt_test(quantizes),      wt_test(same_for_any_threads),
-        wt_test(splits),         wt_test(leaves_no_old_files),
-        wt_test(refuses),        wt_test(keeps_magnitude),
-        wt_test(keeps_rope),     wt_test(keeps_scales),
-        wt_test(refuses_keys),   wt_test(reads_keys),
-        wt_test(out_of_memory),  wt_test(disk_full),
-        wt_test(cancelled),      wt_test(refuses_unknown_rope),
+        wt_test(round_trips),      wt_test(keeps_tokenizer),
+        wt_test(keeps_ends),       wt_test(fills_vocabulary),
+        wt_test(interleaves_rows), wt_test(crosses),
+        wt_test(crosses_blocks),   wt_test(recipes),
+        wt_test(quantizes),        wt_test(same_for_any_threads),
+        wt_test(splits),           wt_test(leaves_no_old_files),
+        wt_test(refuses),          wt_test(keeps_magnitude),
+        wt_test(keeps_rope),       wt_test(keeps_scales),
+        wt_test(refuses_keys),     wt_test(reads_keys),
+        wt_test(out_of_memory),    wt_test(disk_full),
+        wt_test(cancelled),        wt_test(refuses_unknown_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * test_emulator_hopper.cu - what the emulator has for Hopper: boxes that TMA moves, products of warpgroups in all
- * layouts, barriers; and that mistakes are told or seen.
+ * layouts, barriers; and that mistakes are reported or change results.
  */
 #include <setjmp.h>
 #include <signal.h>

@@ -129,8 +129,8 @@ static void name_views(wf_graph *g, wf_value *x, const char *const *name)
 
 static void views_of_sources(wt_run *r)
 {
-    static const char *const names[2][4] = {{"box", "turned", "flat", "mixed"},
-                                            {"box'", "turned'", "flat'", "mixed'"}};
+    static const char *const names[2][4] = {{"box", "transposed", "flat", "mixed"},
+                                            {"box'", "transposed'", "flat'", "mixed'"}};
     wf_graph *g = wt_graph(r->ctx);
     name_views(g, wf_input(g, "x", WF_F32, 2, D(3, 4)), names[0]);
     name_views(g, wf_state(g, "x", WF_F32, 2, D(3, 4)), names[1]);
@@ -237,8 +237,9 @@ static void update_by_own_view(wt_run *r)
     wf_assign(g, w, wf_permute(g, w, D(1, 0)), NULL);
     wf_value *halves[] = {wf_slice(g, s, 0, 2, 4), wf_slice(g, s, 0, 0, 2)};
     s = wf_accumulate(g, s, wf_concat(g, halves, 2, 0), NULL);
-    wf_value *turned = wf_reshape(g, wf_permute(g, wf_reshape(g, u, 2, D(2, 2)), D(1, 0)), 1, D(4));
-    wf_accumulate(g, u, wf_reshape(g, turned, 2, D(2, 2)), NULL);
+    wf_value *transposed =
+        wf_reshape(g, wf_permute(g, wf_reshape(g, u, 2, D(2, 2)), D(1, 0)), 1, D(4));
+    wf_accumulate(g, u, wf_reshape(g, transposed, 2, D(2, 2)), NULL);
     wf_assign(g, s, s, NULL); /* assigns itself */
     /* kernels could read permuted rows in place, but the update overwrites them */
     wf_value *t = wf_state(g, "t", WF_F32, 3, D(2, 2, 2));

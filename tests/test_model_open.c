@@ -417,13 +417,13 @@ static int cut_while_running(void)
     if (truncate(wt_path(&s, "model.safetensors"), 4096) != 0)
         return 2;
     wf_status status = wf_generator_step(t.generator, NULL);
-    bool told = strstr(wf_ctx_message(ctx), "truncated") != NULL;
+    bool reported = strstr(wf_ctx_message(ctx), "truncated") != NULL;
     wf_sequence_free(q);
     wt_talker_close(&t);
     wt_reference_free(&r);
     wt_scratch_remove(&s);
     wf_ctx_free(ctx);
-    return status == WF_ERR_IO && told ? 0 : 3;
+    return status == WF_ERR_IO && reported ? 0 : 3;
 }
 
 static void a_file_cut_short_while_in_use(void **state)

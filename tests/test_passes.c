@@ -426,10 +426,10 @@ static void test_in_place_beside_a_view(void **state)
 
 /* ---- Heads with their loss ---- */
 
-/* How the gradient of a head differs from that of its loss. ALIKE: it does not. FROZEN: dw is not
- * needed. */
+/* How the gradient of a head differs from the gradient of its loss. EQUAL: no difference. FROZEN: dw
+ * is not needed. */
 typedef enum {
-    ALIKE,
+    EQUAL,
     FROZEN,
     FROM_LOSS,
     FROM_LSE,
@@ -492,7 +492,7 @@ static void run_head(wf_ctx *ctx, head_kind kind, uint32_t without, float *out)
 static void test_heads_that_stay_apart(void **state)
 {
     wf_ctx *ctx = *state;
-    for (int kind = ALIKE; kind < HEADS; kind++) {
+    for (int kind = EQUAL; kind < HEADS; kind++) {
         float fused[22] = {0}, apart[22] = {0};
         wf_report report = {0};
         wf_graph *g = head(ctx, (head_kind)kind);

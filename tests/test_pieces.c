@@ -18,7 +18,7 @@
 
 typedef struct {
     int64_t batch, m, n, k;
-    bool turned; /* a is stored transposed, as [k, m] */
+    bool transposed; /* a is stored transposed, as [k, m] */
     wf_type type;
 } product;
 
@@ -28,12 +28,12 @@ static float *multiply(wf_ctx *ctx, const char *device, const product *p, const 
 {
     wt_run r = wt_open(ctx, device);
     wf_graph *g = wt_graph(ctx);
-    int64_t left[3] = {p->batch, p->turned ? p->k : p->m, p->turned ? p->m : p->k};
+    int64_t left[3] = {p->batch, p->transposed ? p->k : p->m, p->transposed ? p->m : p->k};
     int64_t right[3] = {p->batch, p->n, p->k};
     size_t bytes = (size_t)(p->batch * p->m * p->n) * sizeof(float);
     wf_value *x = wf_cast(g, wf_input(g, "a", WF_F32, 3, left), p->type);
     wf_value *w = wf_cast(g, wf_input(g, "b", WF_F32, 3, right), p->type);
-    wt_ok(ctx, wf_output(g, "y", wf_cast(g, wf_matmul(g, x, w, p->turned, true), WF_F32)));
+    wt_ok(ctx, wf_output(g, "y", wf_cast(g, wf_matmul(g, x, w, p->transposed, true), WF_F32)));
     wt_compile(&r, g);
     wt_write(&r, "a", a, (size_t)(p->batch * p->m * p->k) * sizeof *a);
     wt_write(&r, "b", b, (size_t)(p->batch * p->n * p->k) * sizeof *b);

@@ -247,7 +247,7 @@ static void test_failures(void **state)
 {
     for (size_t i = 0; i < CALLED; i++) {
         char part[64];
-        snprintf(part, sizeof part, ": Function %d was told to fail. It did", called[i]);
+        snprintf(part, sizeof part, ": Function %d fails by request. It did", called[i]);
         play("MOCK_FAIL", called[i]);
         wt_fails(*state, use_device(*state, mock_spec()), WF_ERR_DEVICE, part);
         snprintf(part, sizeof part, "lacks function %d ", called[i]);
@@ -409,7 +409,7 @@ static void test_failed_run(void **state)
 
     play("MOCK_EATS", 1);
     wt_ok(*state, open_device(*state, mock_spec()));
-    wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "The run was told to fail");
+    wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "The run fails by request");
     wt_expect_state(&r, "t", twos, 3);
     wt_fails(*state, wf_session_read(r.session, "s", read, sizeof read), WF_ERR_DEVICE,
              "lost an array of 12 bytes");

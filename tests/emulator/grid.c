@@ -154,8 +154,8 @@ static int choose(block *b)
             return -1;
     unsigned w = (unsigned)now.thread / 32, others = b->ready & ~(1u << w);
     if (!b->warp[w].ready || (b->gives_way && others)) {
-        unsigned turned = others >> b->turn | (b->turn ? others << (32 - b->turn) : 0);
-        w = ((unsigned)__builtin_ctz(turned) + b->turn) % 32;
+        unsigned rotated = others >> b->turn | (b->turn ? others << (32 - b->turn) : 0);
+        w = ((unsigned)__builtin_ctz(rotated) + b->turn) % 32;
     }
     b->gives_way = false;
     unsigned ready = b->warp[w].ready;

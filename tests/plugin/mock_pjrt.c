@@ -101,7 +101,7 @@ static void *check(int slot, size_t got, size_t wanted)
                     slot == PJRT_SLOTS ? "ExecuteOptions" : "Some_Args", wanted, got);
     }
     if (slot == plays.fail)
-        return fail(13, "Function %d was told to fail.\n  It did.\n", slot);
+        return fail(13, "Function %d fails by request.\n  It did.\n", slot);
     return NULL;
 }
 
@@ -438,7 +438,7 @@ static void *execute(pjrt_execute_args *a)
         if (p->alias[i] >= 0)
             delete_data(a->args[0][i]);
     if (plays.eats)
-        return fail(13, "The run was told to fail.");
+        return fail(13, "The run fails by request.");
     for (size_t i = p->results; i-- > 0;) /* makes copies before arguments are taken over */
         if (!donated(p, a, i))
             a->results[0][i] = result(p, a, i);
