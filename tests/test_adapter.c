@@ -205,7 +205,7 @@ static void expect_same_tensors(wf_ctx *ctx, const char *folder, const char *wan
 
 /* Writing an adapter that was read from PEFT reproduces PEFT's tensors, whatever the row order of
  * the base. Reading it again gives the same adapter. */
-static void writes_what_it_read(void **state)
+static void written_adapters_equal_read_ones(void **state)
 {
     wf_ctx *ctx = *state;
     wt_scratch s;
@@ -274,7 +274,7 @@ static void write_new(wf_ctx *ctx, const char *base, const wf_adapter_options *o
 
 /* fixtures/lora/NAME-weft is a new adapter that Weft wrote, with the logits that PEFT computed from
  * it. With WEFT_LORA_OUT the test writes these folders there, for make_lora.py. */
-static void peft_loads_what_is_written(void **state)
+static void peft_loads_written_adapters(void **state)
 {
     static const struct {
         const char *name, *written;
@@ -445,10 +445,14 @@ static void merges_quantized_bases(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(agrees_with_peft),           wt_test(adapters_add_up),
-        wt_test(on_quantized_bases),         wt_test(writes_what_it_read),
-        wt_test(peft_loads_what_is_written), wt_test(merges_exactly),
-        wt_test(merged_is_base_and_adapter), wt_test(merges_quantized_bases),
+        wt_test(agrees_with_peft),
+        wt_test(adapters_add_up),
+        wt_test(on_quantized_bases),
+        wt_test(written_adapters_equal_read_ones),
+        wt_test(peft_loads_written_adapters),
+        wt_test(merges_exactly),
+        wt_test(merged_is_base_and_adapter),
+        wt_test(merges_quantized_bases),
     };
     return cmocka_run_group_tests_name("adapter", tests, NULL, NULL);
 }

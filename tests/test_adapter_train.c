@@ -264,7 +264,7 @@ static double loss_with(wf_ctx *ctx, const wf_adapter_options *o, bool moved, bo
 }
 
 /* A new adapter of any rank does not change the loss. Dropout needs the random key. */
-static void begins_as_nothing(void **state)
+static void starts_as_zero(void **state)
 {
     wf_ctx *ctx = *state;
     const wf_adapter_options small = {.rank = 1}, large = {.rank = 40, .targets = "mlp"};
@@ -279,7 +279,7 @@ static void begins_as_nothing(void **state)
 
 /* A starts uniform within 1 / sqrt(columns) and B as zeros, and a seed always gives the same
  * values. */
-static void begins_alike(void **state)
+static void starts_equal(void **state)
 {
     wf_ctx *ctx = *state;
     wf_model *m;
@@ -402,8 +402,8 @@ static void targets(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(gradients),    wt_test(weights_stay), wt_test(begins_as_nothing),
-        wt_test(begins_alike), wt_test(targets),      wt_test(dropout_of_the_model),
+        wt_test(gradients),    wt_test(weights_stay), wt_test(starts_as_zero),
+        wt_test(starts_equal), wt_test(targets),      wt_test(dropout_of_the_model),
     };
     return cmocka_run_group_tests_name("adapter_train", tests, NULL, NULL);
 }

@@ -196,7 +196,7 @@ static const fault_case cases[] = {
     {"attention",
      build_flash,
      {{"seq_start", 4, {0, 2, 4, 6}, {0, 2, 4, 7}}, {"positions", 6, {0, 1, 0, 1, 0, 1}, {0}}},
-     "beyond the 6 rows"},
+     "exceed 6, the number of rows"},
     {"attention",
      build_hopper,
      {{"seq_start", 4, {0, 2, 4, 6}, {0, 3, 2, 6}}, {"positions", 6, {0, 1, 0, 1, 0, 1}, {0}}},
@@ -263,14 +263,14 @@ static wf_status read_y(wt_run *r)
 
 /* The cpu runs a step synchronously. Other devices run it later and report its error at the next
  * read. */
-static bool tells_at_once(void)
+static bool reports_at_once(void)
 {
     return strncmp(device_under_test(), "cpu", 3) == 0;
 }
 
 static wf_status run_and_read(wt_run *r)
 {
-    if (tells_at_once())
+    if (reports_at_once())
         return wf_exec_run(r->exec);
     wt_run_once(r);
     return read_y(r);
@@ -331,17 +331,17 @@ static void run_case(wf_ctx *ctx, const fault_case *c)
     wt_close(&r);
 }
 
-static void test_wrong_data_is_told_in_words_of_the_cpu(void **state)
+static void test_invalid_data_has_the_message_of_the_cpu(void **state)
 {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         run_case(*state, &cases[i]);
 }
 
 /* A read reports another executable's error; reading a state reports it too. */
-static void test_whoever_reads_is_told(void **state)
+static void test_next_read_fails(void **state)
 {
     wf_ctx *ctx = *state;
-    if (tells_at_once())
+    if (reports_at_once())
         skip();
     const fault_case *c = &cases[0];
     wt_run first, second;
@@ -373,8 +373,8 @@ static void test_whoever_reads_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_wrong_data_is_told_in_words_of_the_cpu),
-        wt_test(test_whoever_reads_is_told),
+        wt_test(test_invalid_data_has_the_message_of_the_cpu),
+        wt_test(test_next_read_fails),
     };
     if (!wt_can_open(device_under_test()))
         return 0;

@@ -238,7 +238,7 @@ static void test_stray_writes_beside_states(void **state)
 }
 
 /* Unwritten and freed memory reads as NaN. */
-static void test_reads_of_nothing(void **state)
+static void test_empty_reads(void **state)
 {
     static const struct {
         mischief kind;
@@ -266,7 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         wt_test(test_stray_writes),
         wt_test(test_stray_writes_beside_states),
-        wt_test(test_reads_of_nothing),
+        wt_test(test_empty_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

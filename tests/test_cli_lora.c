@@ -40,7 +40,7 @@ static void keep(char out[4096], const char *args)
 }
 
 /* Base plus adapter gives the output of the merged model, and not that of the base. */
-static void merged_says_the_same(void **state)
+static void merged_answers_equally(void **state)
 {
     char base[4096], with[4096], merged[4096];
     (void)state;
@@ -95,7 +95,7 @@ static void mistakes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(merged_says_the_same),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(merged_answers_equally),
                                        cmocka_unit_test(other_commands),
                                        cmocka_unit_test(mistakes)};
     return cmocka_run_group_tests_name("cli_lora", tests, setup, teardown);

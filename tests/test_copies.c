@@ -329,7 +329,7 @@ static void test_memory_runs_out(void **state)
 }
 
 /* A copy needs an f32 state of the same name and shape. */
-static void test_copies_of_nothing(void **state)
+static void test_empty_copies(void **state)
 {
     wf_ctx *ctx = *state;
     static const char *const states[] = {
@@ -349,7 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         wt_test(test_casts_become_copies), wt_test(test_casts_that_stay),
         wt_test(test_copies_are_equal),    wt_test(test_copies_are_shared),
-        wt_test(test_memory_runs_out),     wt_test(test_copies_of_nothing),
+        wt_test(test_memory_runs_out),     wt_test(test_empty_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

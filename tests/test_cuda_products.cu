@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_cuda_products.cu - how products are run best: found by timing, kept in a file, and read from there, as long as it is
- * not damaged. By an emulated cuBLASLt, of whose three algorithms the second is the fastest.
+ * test_cuda_products.cu - the choice of matmul algorithms: timed once, stored in a file, and read from it
+ * unless it is damaged. Uses an emulated cuBLASLt with three algorithms, of which the second is the fastest.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static int begin(void **state)
     snprintf(device.name, sizeof device.name, "A / GPU");
     queue.head.device = &device.head;
     assert_int_equal(cudaStreamCreate(&queue.stream), cudaSuccess);
-    wf_product_small = 1e6; /* so that large ones do not take long */
+    wf_product_small = 1e6; /* so that small matmuls use the library too, which saves time */
     a = static_cast<float *>(device_new(OPERAND));
     b = static_cast<float *>(device_new(OPERAND));
     y = static_cast<float *>(device_new(sizeof *y * 256 * 256));
@@ -69,7 +69,7 @@ static wf_cuda_product large_product(void)
     return p;
 }
 
-/* Opens the device's products, makes one ready, and says by which algorithm it is run. */
+/* Opens the device's matmuls and prepares one. Returns its algorithm. */
 static uint64_t prepare(bool tune, const wf_cuda_product *p, uint64_t *choices, double *us)
 {
     wf_launch l = {};
@@ -87,7 +87,7 @@ static uint64_t prepare(bool tune, const wf_cuda_product *p, uint64_t *choices, 
             wf_cuda_products_free(&device);
             return algorithm;
         }
-    fail_msg("no product was made ready");
+    fail_msg("no matmul was prepared");
     return 0;
 }
 
@@ -126,7 +126,8 @@ static void test_damaged_file(void **state)
     prepare(true, &p, &choices, &us);
     path_of_choices(path, sizeof path);
     assert_int_equal(wf_file_read(ctx, path, 1 << 20, &text, &bytes), WF_OK);
-    for (size_t i = 0; i + 1 < bytes; i += 7) { /* one wrong byte at a time, and cut short */
+    for (size_t i = 0; i + 1 < bytes;
+         i += 7) { /* one wrong byte at a time, then the file truncated there */
         char old = text[i];
         text[i] = old == '1' ? '2' : '1';
         assert_int_equal(wf_file_write(ctx, path, text, bytes), WF_OK);
@@ -143,7 +144,7 @@ static void test_damaged_file(void **state)
     assert_int_equal(prepare(true, &p, &choices, &again), FASTEST);
 }
 
-/* What a product is run by that a file has algorithms for which add up parts of sums in this way. */
+/* Returns the split-K reduction scheme of a matmul after writing `reduce` for it to the file. */
 static uint64_t prepare_forged(const wf_cuda_product *p, uint64_t reduce)
 {
     wf_launch l = {};
@@ -176,12 +177,12 @@ static void test_forged_file(void **state)
     assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_IN_PLACE), 0);
     assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_OUTPUT_TYPE | 8), 0);
     assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_OUTPUT_TYPE), WF_LT_REDUCE_OUTPUT_TYPE);
-    device.head.fast = true; /* where it is allowed */
+    device.head.fast = true; /* allows nondeterministic schemes */
     assert_int_equal(prepare_forged(&p, WF_LT_REDUCE_IN_PLACE), WF_LT_REDUCE_IN_PLACE);
     device.head.fast = false;
 }
 
-/* What a file says of another algorithm is not the time of one that was not timed. */
+/* The time of a forged algorithm in the file must not become the time of an algorithm that was not timed. */
 static void test_forged_file_and_no_timing(void **state)
 {
     const wf_cuda_product p = large_product();
@@ -219,7 +220,7 @@ static void test_not_tuned(void **state)
     assert_true(tuned != first);
 }
 
-/* The same product that lies otherwise is another one. */
+/* Matmuls with different alignment have different choices. */
 static void test_alignment_counts(void **state)
 {
     wf_cuda_product p = large_product();
@@ -242,7 +243,7 @@ static wf_status launch(const wf_cuda_product *p)
     return wf_cuda_multiply(&w, p);
 }
 
-/* Rows that do not lie evenly are multiplied by and by, in scratch that was sized for all of them at once. */
+/* A few unaligned rows must fit into the workspace that was sized for all rows. */
 static void test_scratch_of_some_rows(void **state)
 {
     enum { ROWS = 1024, PART = 16, WIDTH = 256, MORE = 1 << 16 };
@@ -278,9 +279,9 @@ static void test_scratch_of_some_rows(void **state)
     wf_product_small = small;
 }
 
-/* ---- What stands beside a product ---- */
+/* ---- Bias and epilogues ---- */
 
-/* Large enough to be the library's, in bf16. */
+/* Returns a bf16 matmul that is large enough for the library. */
 static wf_cuda_product narrow_product(void)
 {
     enum { SIDE = 64, DEPTH = 256 };
@@ -296,7 +297,7 @@ static wf_cuda_product narrow_product(void)
     return p;
 }
 
-/* Runs it, and says in which way the library's entry is; results are those of the plain kernel. */
+/* Runs the matmul and returns the method of its entry. Expects the results of the plain kernel. */
 static wf_product_way run_beside(const wf_cuda_product *p)
 {
     int *wrong = (int *)(y + 40000), found = 1;
@@ -326,7 +327,7 @@ static void fill_operands(void)
     assert_int_equal(wf_cuda_products_new(&device, false), WF_OK);
 }
 
-/* A bias that is a slice is copied to where it lies evenly. */
+/* An unaligned bias is copied to aligned memory. */
 static void test_bias_that_begins_anywhere(void **state)
 {
     wf_cuda_product p = narrow_product();
@@ -347,7 +348,8 @@ static void test_ending_beside_what_begins_anywhere(void **state)
     fill_operands();
     p.ending = WF_CUDA_ACT_GRAD;
     p.act = WF_ACT_GELU;
-    for (int at = 0; at < 9; at++) { /* the library's, or its product and an ending of ours */
+    for (int at = 0; at < 9;
+         at++) { /* the library's epilogue, or the library's matmul and Weft's epilogue */
         p.pre.data = (wf_bf16 *)(void *)(y + 8192) + at;
         assert_int_equal(run_beside(&p), WF_WAY_LIBRARY);
     }
@@ -358,7 +360,7 @@ static void test_ending_beside_what_begins_anywhere(void **state)
     wf_cuda_products_free(&device);
 }
 
-/* The library knows one activation, and has to be asked for no other because it was for that one. */
+/* The library supports one activation. Other activations must not reuse its answer for that one. */
 static void test_endings_of_all_activations(void **state)
 {
     wf_cuda_product p = narrow_product();
@@ -372,7 +374,7 @@ static void test_endings_of_all_activations(void **state)
     wf_cuda_products_free(&device);
 }
 
-/* A product that was only looked at, because its ending might be ours, is no choice: it is none when the file is read. */
+/* A matmul that was timed only for comparison, because Weft may run its epilogue, is not stored as a choice. */
 static void test_choices_of_endings(void **state)
 {
     wf_cuda_product p = narrow_product();
@@ -398,7 +400,7 @@ static double number(wf_type type, const void *from, int64_t i)
                            : wf_load(static_cast<const wf_f16 *>(from)[i]);
 }
 
-/* y act'(pre) in place, with rows added up or without: the same y, and its sums but for its rounding. */
+/* y act'(pre) in place, with and without column sums: y is the same, and the sums are those of y within rounding. */
 static void test_sums_with_a_slope(void **state)
 {
     enum { ROWS = 600, WIDTH = 272, ROW = WIDTH + 8 };

@@ -119,7 +119,7 @@ static void test_no_flag_is_invented(void **state)
 }
 
 /* Every flag states its default once, and no internal value stands for "not set". */
-static void test_defaults_are_said_once(void **state)
+static void test_defaults_are_stated_once(void **state)
 {
     (void)state;
     assert_int_equal(
@@ -436,7 +436,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_flag_is_explained),
         cmocka_unit_test(test_no_flag_is_invented),
-        cmocka_unit_test(test_defaults_are_said_once),
+        cmocka_unit_test(test_defaults_are_stated_once),
         cmocka_unit_test(test_sampling_is_explained),
         cmocka_unit_test(test_types_are_listed),
         cmocka_unit_test(test_all_pages),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_emulator.cu - the emulator itself: barriers, shuffles, shared memory, streams, graphs, and that blocks whose
- * threads wait in vain end with a sentence.
+ * test_emulator.cu - tests of the emulator: barriers, shuffles, shared memory, streams and graphs. A deadlock of a
+ * block must end the program with a message.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -67,13 +67,13 @@ static void test_three_axes(void **state)
     cudaFree(data);
 }
 
-/* ---- Threads together ---- */
+/* ---- Thread cooperation ---- */
 
 template <int N> static __global__ void reverse(float *x)
 {
     __shared__ float tile[N];
     int i = threadIdx.x;
-    assert_true(isnan(tile[i])); /* nobody wrote it, in this block */
+    assert_true(isnan(tile[i])); /* this block has not written it */
     __syncthreads();
     tile[i] = x[blockIdx.x * N + i];
     __syncthreads();
@@ -135,7 +135,7 @@ static void test_sums_of_blocks(void **state)
     cudaFree(most);
 }
 
-/* Each row of `out` is what the 32 lanes got from one function. */
+/* Each row of `out` has the results of one function in the 32 lanes. */
 static __global__ void warps(int *out)
 {
     const unsigned all = 0xffffffffu;
@@ -148,7 +148,7 @@ static __global__ void warps(int *out)
     out[5 * 32 + lane] = __reduce_max_sync(all, -lane);
     out[6 * 32 + lane] = (int)__reduce_add_sync(all, (unsigned)lane);
     out[7 * 32 + lane] = (int)__match_any_sync(all, lane / 8);
-    /* Halves, each by itself. */
+    /* Each half of the warp separately. */
     unsigned half = lane < 16 ? 0xffffu : 0xffff0000u;
     if (lane < 16)
         out[8 * 32 + lane] = __shfl_sync(half, lane + 100, 3);
@@ -183,7 +183,7 @@ static void test_functions_of_warps(void **state)
 
 static __global__ void counts(int *out)
 {
-    if (threadIdx.x >= 70) /* has ended, and is not waited for */
+    if (threadIdx.x >= 70) /* ended threads must not block the others */
         return;
     int odd = __syncthreads_count(threadIdx.x % 2);
     int any = __syncthreads_or(threadIdx.x == 69), all = __syncthreads_and(threadIdx.x < 70);
@@ -219,7 +219,7 @@ static void test_blocks_that_wait_for_others(void **state)
     cudaFree(data);
 }
 
-/* ---- What must not pass ---- */
+/* ---- Errors that the emulator must report ---- */
 
 static __global__ void half_shuffle(int *out)
 {
@@ -238,7 +238,7 @@ static __global__ void some_barrier(int *out)
     out[0] = 1;
 }
 
-/* Runs it in a process of its own, which must not get to its end, and say these words. */
+/* Runs f in a child process, which must fail and print `words`. */
 static void must_end(void (*f)(void), const char *words)
 {
     int pipes[2], status;
@@ -262,10 +262,10 @@ static void must_end(void (*f)(void), const char *words)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     if (!strstr(text, words))
-        fail_msg("'%s' does not say '%s'", text, words);
+        fail_msg("'%s' does not contain '%s'", text, words);
 }
 
-static void test_deadlocks_are_told(void **state)
+static void test_deadlocks_are_reported(void **state)
 {
     (void)state;
     must_end(
@@ -392,7 +392,7 @@ static void test_graphs_repeat_what_was_captured(void **state)
     assert_int_equal(cudaGraphInstantiate(&exec, graph, 0), cudaSuccess);
     cudaGraphDestroy(graph);
     cudaMemcpyAsync(&out, x, 4, cudaMemcpyDeviceToHost, a);
-    assert_int_equal(out, 1); /* nothing was done yet */
+    assert_int_equal(out, 1); /* nothing has run yet */
     for (int i = 0; i < 3; i++)
         assert_int_equal(cudaGraphLaunch(exec, a), cudaSuccess);
     cudaGraphExecDestroy(exec);
@@ -469,7 +469,7 @@ int main(void)
         cmocka_unit_test(test_functions_of_warps),
         cmocka_unit_test(test_barriers_that_count),
         cmocka_unit_test(test_blocks_that_wait_for_others),
-        cmocka_unit_test(test_deadlocks_are_told),
+        cmocka_unit_test(test_deadlocks_are_reported),
 #if defined(__SANITIZE_ADDRESS__)
         cmocka_unit_test(test_memory_is_guarded),
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_emulator_hopper.cu - what the emulator has for Hopper: boxes that TMA moves, products of warpgroups in all
- * layouts, barriers; and that mistakes are reported or change results.
+ * test_emulator_hopper.cu - tests of the emulated Hopper features: TMA boxes, warpgroup MMAs in all layouts, and
+ * barriers. Mistakes must be reported or change results.
  */
 #include <setjmp.h>
 #include <signal.h>
@@ -48,7 +48,7 @@ static CUtensorMap map_of(void *data, const cuuint64_t (&d)[4], cuuint32_t rows)
     return map;
 }
 
-/* Whole numbers, the same for the same number and exact in bf16. */
+/* Returns an integer that depends only on the argument and is exact in bf16. */
 static float some(int i)
 {
     return (float)((i * 37 + i / 7 * 11) % 17 - 8);
@@ -69,8 +69,8 @@ static wf_bf16 *some_bf16(int n)
 
 enum { ROWS = 16, BOX = ROWS * 128, HALVES = 3 };
 
-/* Of each of HALVES boxes half is outside. One thread brings them in turn, and stores what another warp has made of
- * them. */
+/* Half of each of HALVES boxes is outside the tensor. One thread loads the boxes in turn, another warp changes
+ * them, and the thread stores them. */
 static __global__ void move_boxes(const __grid_constant__ CUtensorMap from,
                                   const __grid_constant__ CUtensorMap to)
 {
@@ -123,12 +123,12 @@ static void test_boxes(void **state)
     cudaFree(y);
 }
 
-/* ---- Bytes ---- */
+/* ---- Bulk copies ---- */
 
 enum { TERMS = 20 };
 
-/* to = 0 + 1 + ... + TERMS - 1, each of them written over the one before when that has been read. late: how many were
- * not in the sum yet by then. */
+/* to = 0 + 1 + ... + TERMS - 1. Each term overwrites the previous one after that was read. late: number of terms
+ * that were not in the sum by then. */
 static __global__ void add_terms(float *to, int *late)
 {
     WF_SHARED_TILES(float, shared);
@@ -163,16 +163,16 @@ static void test_bytes(void **state)
     WF_RUN(add_terms, 1, 1, 1024, 0)(data->to, &data->late);
     fetch(&host, data, sizeof host);
     assert_true(host.to[3] == TERMS * (TERMS - 1) / 2);
-    assert_true(host.late > 0 && host.late < TERMS); /* now and then */
+    assert_true(host.late > 0 && host.late < TERMS); /* sometimes, not always */
     cudaFree(data);
 }
 
-/* ---- Products ---- */
+/* ---- MMAs ---- */
 
 enum { A_BYTES = 64 * 128, B_BYTES = 128 * 128 };
 
-/* d[64, 128] = a[64, 64] b[64, 128]. TA: a is given as [64 k, 64 m], else [64 m, 64 k], or in registers if that is 2;
- * TB: b as two of [64 k, 64 n], else [128 n, 64 k]. */
+/* d[64, 128] = a[64, 64] b[64, 128]. TA 0: a is [64 m, 64 k]; 1: a is [64 k, 64 m]; 2: a is in registers.
+ * TB 0: b is [128 n, 64 k]; 1: b is two matrices [64 k, 64 n]. */
 template <int TA, int TB>
 static __global__ void multiply(const __grid_constant__ CUtensorMap a,
                                 const __grid_constant__ CUtensorMap b, float *out)
@@ -208,7 +208,7 @@ static __global__ void multiply(const __grid_constant__ CUtensorMap a,
             wf_wgmma<wf_bf16, TA, TB>(d, da + k * (TA ? 2048 : 32) / 16,
                                       db + k * (TB ? 2048 : 32) / 16, k > 0);
     wf_wgmma_commit();
-    assert_true(isnan(d[threadIdx.x % 64])); /* not before it was waited for */
+    assert_true(isnan(d[threadIdx.x % 64])); /* no result before the wait */
     wf_wgmma_wait<0>();
     wf_wgmma_hold(d);
     for (int i = 0; i < 64; i++)
@@ -237,7 +237,7 @@ template <int TA, int TB> static void multiply_all(void)
     cudaFree(data);
 }
 
-static void test_products(void **state)
+static void test_mmas(void **state)
 {
     (void)state;
     multiply_all<0, 0>();
@@ -248,7 +248,7 @@ static void test_products(void **state)
     multiply_all<2, 1>();
 }
 
-/* ---- What must not pass ---- */
+/* ---- Errors that the emulator must report ---- */
 
 typedef enum {
     NOBODY_COMES,
@@ -275,7 +275,7 @@ static __global__ void mistaken(mistake m, void *data)
     }
     if (m == STILL_LOADING && threadIdx.x == 0) {
         wf_barrier_expect(b, 50 * 16);
-        for (int i = 0; i < 50; i++) /* one of them is late */
+        for (int i = 0; i < 50; i++) /* at least one completes late */
             wf_bulk_load(base, data, 16, b);
     }
     if (m == NOT_READ && threadIdx.x == 0)
@@ -293,7 +293,7 @@ static __global__ void mistaken(mistake m, void *data)
     }
 }
 
-/* Runs it in a process of its own, which must not get to its end, and say these words. */
+/* Runs the mistake in a child process, which must fail and print `words`. */
 static void must_end(mistake m, const char *words)
 {
     int pipes[2], status;
@@ -317,19 +317,19 @@ static void must_end(mistake m, const char *words)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     if (!strstr(text, words))
-        fail_msg("'%s' does not say '%s'", text, words);
+        fail_msg("'%s' does not contain '%s'", text, words);
 }
 
-static void test_mistakes_are_told(void **state)
+static void test_mistakes_are_reported(void **state)
 {
     (void)state;
     must_end(NOBODY_COMES, "128 at barriers in shared memory");
     must_end(NOT_MADE, "was not initialised");
     must_end(TOO_MANY, "for which all have arrived");
-    must_end(SUMS_CHANGE, "changes the sums of a product");
-    must_end(STILL_LOADING, "a load is still under way");
-    must_end(NOT_READ, "a store has not been read");
-    must_end(ENDS_EARLY, "ends with products under way");
+    must_end(SUMS_CHANGE, "changes the accumulators of an MMA");
+    must_end(STILL_LOADING, "has a pending load");
+    must_end(NOT_READ, "has a store that has not been read");
+    must_end(ENDS_EARLY, "ends with pending MMAs");
 }
 
 int main(void)
@@ -337,8 +337,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boxes),
         cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_mistakes_are_told),
+        cmocka_unit_test(test_mmas),
+        cmocka_unit_test(test_mistakes_are_reported),
     };
     cudaFuncSetAttribute(mistaken, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 * 1024);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -208,7 +208,7 @@ static wf_value *sum_all(wf_graph *g, wf_value *v)
     } while (0)
 
 /* Losses, values and outputs without a gradient are refused with the reason. */
-static void test_what_has_no_gradient(void **state)
+static void test_ops_without_gradient(void **state)
 {
     wf_ctx *ctx = *state;
     NO_GRAD("the loss must be a float scalar", x, x);
@@ -374,7 +374,7 @@ int main(void)
         wt_test(test_second_derivative),
         wt_test(test_gradient_of_a_later_version),
         wt_test(test_gradient_after_an_update),
-        wt_test(test_what_has_no_gradient),
+        wt_test(test_ops_without_gradient),
         wt_test(test_expansion_leaves_core_ops),
         wt_test(test_expansion_keeps_what_it_should),
     };

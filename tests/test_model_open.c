@@ -305,7 +305,7 @@ static void count_untied(void *user, wf_log_level level, const char *message)
 
 /* The config ties the head to the embedding, but the checkpoint has both. Equal tensors are tied,
  * different ones are both used, as in transformers 5; also after conversion. */
-static void a_head_of_its_own_overrules_the_config(void **state)
+static void separate_head_overrides_the_config(void **state)
 {
     wf_ctx *ctx = *state;
     wt_reference r;
@@ -497,7 +497,7 @@ int main(void)
         wt_test(older_words),
         wt_test(missing_extra_and_misshapen_weights_are_listed),
         wt_test(weights_of_integers_are_named),
-        wt_test(a_head_of_its_own_overrules_the_config),
+        wt_test(separate_head_overrides_the_config),
         wt_test(weights_that_are_no_numbers),
         wt_test(files_cut_short_are_refused),
         wt_test(a_file_cut_short_while_in_use),

@@ -210,7 +210,7 @@ static void restarted_sequences_keep_their_beginning(void **state)
 }
 
 /* A sequence that fails ends without disturbing the one beside it. */
-static void one_that_fails_leaves_the_others(void **state)
+static void failed_sequence_leaves_the_others(void **state)
 {
     wf_ctx *ctx = *state;
     wt_reference r;
@@ -347,7 +347,7 @@ int main(void)
         wt_test(narrow_keys_and_values),
         wt_test(sequences_do_not_disturb_each_other),
         wt_test(restarted_sequences_keep_their_beginning),
-        wt_test(one_that_fails_leaves_the_others),
+        wt_test(failed_sequence_leaves_the_others),
         wt_test(greedy_steps_move_ids),
         wt_test(a_full_context_ends_the_text),
         wt_test(options_out_of_range),

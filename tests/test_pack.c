@@ -73,7 +73,7 @@ static void test_contents_come_back(void **state)
     wt_close(&r);
 }
 
-static void test_what_is_not_packed(void **state)
+static void test_not_packed(void **state)
 {
     static const struct {
         wf_type type;
@@ -363,7 +363,7 @@ int main(void)
     /* Bf16: packed weights always use AMX tiles, unpacked ones only at some sizes. */
     wt_without_tiles();
     const struct CMUnitTest tests[] = {
-        wt_test(test_contents_come_back),      wt_test(test_what_is_not_packed),
+        wt_test(test_contents_come_back),      wt_test(test_not_packed),
         wt_test(test_bits_of_products),        wt_test(test_bits_of_all_forms),
         wt_test(test_ops_that_cannot_read_it), wt_test(test_it_is_not_written),
         wt_test(test_heads_with_their_loss),

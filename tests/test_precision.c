@@ -318,7 +318,7 @@ static void test_rows_of_parameters(void **state)
     wf_graph_free(g);
 }
 
-static void test_what_stays_wide(void **state)
+static void test_stays_f32(void **state)
 {
     wf_ctx *ctx = *state;
     wf_graph *g = wt_graph(ctx);
@@ -652,7 +652,7 @@ int main(void)
         wt_test(test_parameters_are_cast_once),
         wt_test(test_versions_of_states),
         wt_test(test_rows_of_parameters),
-        wt_test(test_what_stays_wide),
+        wt_test(test_stays_f32),
         wt_test(test_nothing_to_do),
         wt_test(test_misuse),
         wt_test(test_memory_running_out),

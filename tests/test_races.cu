@@ -87,7 +87,7 @@ static void expect(void (*f)(bool), const char *words)
         if (right)
             assert_string_equal(text, "");
         else if (!strstr(text, words))
-            fail_msg("'%s' does not say '%s'", text, words);
+            fail_msg("'%s' does not contain '%s'", text, words);
     }
 }
 
@@ -98,7 +98,7 @@ static float *memory(void)
     return (float *)data;
 }
 
-static void test_races_are_told(void **state)
+static void test_races_are_reported(void **state)
 {
     (void)state;
     expect(
@@ -141,6 +141,6 @@ static void test_races_are_told(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_races_are_told)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_races_are_reported)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -466,7 +466,7 @@ static size_t activations(wf_device *device, wf_graph *g, const wf_compile_optio
 }
 
 /* The saving of each pass: a step of the smallest GPT-2 with every block recomputed. */
-static void test_what_passes_save(void **state)
+static void test_memory_saved_by_passes(void **state)
 {
     static const struct {
         const char *name;
@@ -523,7 +523,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         wt_test(test_planned_is_measured),
         wt_test(test_other_devices),
-        wt_test(test_what_passes_save),
+        wt_test(test_memory_saved_by_passes),
         wt_test(test_large_plans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

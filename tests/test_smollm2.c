@@ -133,7 +133,7 @@ static void texts_are_as_likely_as_recorded(void **state)
 
 /* ---- Texts ---- */
 
-static void a_story_goes_on_as_recorded(void **state)
+static void story_continues_as_recorded(void **state)
 {
     wf_ctx *ctx = *state;
     const char *path = model_path();
@@ -226,7 +226,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         wt_test(texts_become_the_recorded_ids),       wt_test(texts_are_as_likely_as_recorded),
-        wt_test(a_story_goes_on_as_recorded),         wt_test(the_capital_of_france),
+        wt_test(story_continues_as_recorded),         wt_test(the_capital_of_france),
         wt_test(the_capital_of_france_from_a_folder), wt_test(messages_stay_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

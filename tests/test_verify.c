@@ -253,12 +253,12 @@ static void write_to_a_view(victim *v)
     again->node->in[0] = view;
 }
 
-static void value_says_it_is_a_state(victim *v)
+static void mark_value_as_state(victim *v)
 {
     v->y->state = v->w->node;
 }
 
-static void state_says_it_is_none(victim *v)
+static void unmark_state(victim *v)
 {
     v->w->state = NULL;
 }
@@ -383,8 +383,8 @@ static const damage_case cases[] = {
     {"two-writers", write_one_state_as_two, "state 'm'"},
     {"write-to-no-state", write_to_a_value, "(assign)"},
     {"write-to-no-state", write_to_a_view, "(assign)"},
-    {"wrong-version", value_says_it_is_a_state, "(matmul) is marked as a state"},
-    {"wrong-version", state_says_it_is_none, "(state)"},
+    {"wrong-version", mark_value_as_state, "(matmul) is marked as a state"},
+    {"wrong-version", unmark_state, "(state)"},
     {"wrong-version", state_starts_at_3, "(state)"},
     {"wrong-version", update_of_another_state, "next version of 'w'"},
     {"wrong-version", update_skips_a_version, "next version of 'w'"},

@@ -25,7 +25,7 @@
 
 /* ---- Opening ---- */
 
-static void test_says_why_it_cannot_be_opened(void **state)
+static void test_reports_why_it_cannot_be_opened(void **state)
 {
     wf_ctx *ctx = *state;
     wf_device *device;
@@ -122,7 +122,7 @@ static void test_a_region_that_moved_is_captured_again(void **state)
 }
 
 /* A kernel in a captured graph reports invalid data; the graph is not captured again. */
-static void test_a_fault_captures_nothing_anew(void **state)
+static void test_fault_captures_no_graph_again(void **state)
 {
     wf_ctx *ctx = *state;
     wt_run r = wt_open(ctx, "cuda");
@@ -301,11 +301,11 @@ static void test_every_call_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_says_why_it_cannot_be_opened),
+        wt_test(test_reports_why_it_cannot_be_opened),
         wt_test(test_a_step_is_captured_once),
         wt_test(test_a_steady_run_moves_its_inputs_alone),
         wt_test(test_a_region_that_moved_is_captured_again),
-        wt_test(test_a_fault_captures_nothing_anew),
+        wt_test(test_fault_captures_no_graph_again),
         wt_test(test_large_states_go_in_and_out),
         wt_test(test_rows_may_be_very_wide),
         wt_test(test_memory_of_a_session_is_known_before),

@@ -131,11 +131,10 @@ static _Noreturn void deadlock(const block *b)
             if (o->at == AT_WARP && o->kind == t->kind && o->mask == t->mask)
                 same |= 1u << lane;
         }
-        fprintf(
-            stderr,
-            "emulator: thread %d calls a function of its warp for lanes 0x%08x; those there are: "
-            "0x%08x, ended: 0x%08x\n",
-            i, t->mask, same, ~w->live);
+        fprintf(stderr,
+                "emulator: thread %d calls a warp function for lanes 0x%08x; lanes that called it: "
+                "0x%08x, ended: 0x%08x\n",
+                i, t->mask, same, ~w->live);
         break;
     }
     abort();
@@ -300,9 +299,9 @@ void wf_emulated_barrier_arrive(int barrier, int threads)
 {
     block *b = now.block;
     if (barrier < 0 || barrier >= BARRIERS || threads <= 0 || threads % 32)
-        wf_grid_stop("there is no such barrier");
+        wf_grid_stop("uses a barrier outside 0 to 15, or not for whole warps");
     if (b->arrived[barrier] > 0 && b->expected[barrier] != threads)
-        wf_grid_stop("expects another number of threads at a barrier than others do");
+        wf_grid_stop("expects a number of threads at a barrier that differs from other threads");
     b->expected[barrier] = threads;
     if (++b->arrived[barrier] == threads) {
         b->arrived[barrier] = 0;

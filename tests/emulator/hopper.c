@@ -69,7 +69,7 @@ struct wf_async {
 static void *must(void *data)
 {
     if (!data) {
-        fputs("emulator: no memory for what is under way\n", stderr);
+        fputs("emulator: no memory for pending work\n", stderr);
         abort();
     }
     return data;
@@ -480,7 +480,7 @@ bool wf_async_advance(wf_async *a)
 
 /* ---- MMAs ---- */
 
-static const uint32_t under_way = 0x7fc0beef; /* a NaN */
+static const uint32_t pending_mark = 0x7fc0beef; /* a NaN */
 
 static flight *flight_of(thread *t, const wf_emulated_product *p)
 {
@@ -490,19 +490,19 @@ static flight *flight_of(thread *t, const wf_emulated_product *p)
         flight *f = &t->flight[i];
         if (f->d < p->d + p->count && p->d < f->d + f->count) {
             if (f->d != p->d || f->count != p->count)
-                wf_grid_stop("begins a product whose sums are partly those of another");
+                wf_grid_stop("starts an MMA whose accumulators partly overlap those of another");
             return f;
         }
     }
     if (t->flights == MOST_FLIGHTS)
-        wf_grid_stop("has more products under way than are emulated");
+        wf_grid_stop("has more pending MMAs than the emulator supports");
     flight *f = &t->flight[t->flights++];
     f->d = p->d;
     f->count = p->count;
     f->uses = 0;
     memcpy(f->sum, p->d, (size_t)p->count * sizeof *p->d);
     for (int i = 0; i < p->count; i++)
-        memcpy(&p->d[i], &under_way, sizeof under_way);
+        memcpy(&p->d[i], &pending_mark, sizeof pending_mark);
     return f;
 }
 
@@ -614,8 +614,8 @@ static void multiply(const wf_emulated_product *p, float *sum)
 static void land(thread *t, flight *f)
 {
     for (int i = 0; i < f->count; i++)
-        if (memcmp(&f->d[i], &under_way, sizeof under_way) != 0)
-            wf_grid_stop("changes the sums of a product that is under way");
+        if (memcmp(&f->d[i], &pending_mark, sizeof pending_mark) != 0)
+            wf_grid_stop("changes the accumulators of an MMA that is pending");
     memcpy(f->d, f->sum, (size_t)f->count * sizeof *f->d);
     *f = t->flight[--t->flights];
 }
@@ -641,7 +641,7 @@ void wf_emulated_wgmma_wait(int groups)
 void wf_async_thread_ends(const wf_async *a)
 {
     if (a && a->thread[wf_grid_here.thread].products > 0)
-        wf_grid_stop("ends with products under way");
+        wf_grid_stop("ends with pending MMAs");
 }
 
 void wf_async_end(wf_async *a)
@@ -650,9 +650,9 @@ void wf_async_end(wf_async *a)
         return;
     while (a->transfers > 0) {
         if (is_load(&a->transfer[0]))
-            wf_grid_stop("is the last of its block, for which a load is still under way");
+            wf_grid_stop("ends its block, which has a pending load");
         if (!a->transfer[0].read)
-            wf_grid_stop("is the last of its block, of which a store has not been read");
+            wf_grid_stop("ends its block, which has a store that has not been read");
         finish(a, 0);
     }
     for (int i = 0; i < 1024; i++) {
