@@ -568,7 +568,7 @@ static void test_plan_generic(void **state)
     fclose(f);
     snprintf(args, sizeof args, "plan %s --explain", path);
     succeeds(args);
-    prints("note: q5_K has no kernel of its own");
+    prints("note: q5_K has no dedicated kernel");
     snprintf(args, sizeof args, "plan %s --json; rm %s", path, path);
     succeeds(args);
     prints_json();

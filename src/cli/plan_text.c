@@ -51,9 +51,8 @@ void wf_plan_note_generic(wf_type_set types)
 {
     for (int t = 0; t < WF_TYPE_COUNT; t++)
         if (types & wf_type_bit((wf_type)t))
-            printf(
-                "note: %s has no kernel of its own: a generic kernel decodes it, which is slower\n",
-                wf_type_name((wf_type)t));
+            printf("note: %s has no dedicated kernel; a slower generic kernel decodes it\n",
+                   wf_type_name((wf_type)t));
 }
 
 void wf_plan_put_generic(wf_json *j, wf_type_set types)
@@ -91,9 +90,9 @@ static void print_memory(const wf_plan_view *v)
     wf_plan_line("ports", m->ports, "inputs and outputs");
     double above = m->lower_bound ? 100 * ((double)m->activations / (double)m->lower_bound - 1) : 0;
     if (m->activations == m->lower_bound)
-        snprintf(remark, sizeof remark, "with workspace; exactly what the busiest step needs");
+        snprintf(remark, sizeof remark, "with workspace; equal to the lower bound");
     else
-        snprintf(remark, sizeof remark, "with workspace; %.2f%% above the busiest step", above);
+        snprintf(remark, sizeof remark, "with workspace; %.2f%% above the lower bound", above);
     wf_plan_line("activations", m->activations, remark);
     wf_plan_line("total", m->states + m->ports + m->activations, "allocated by Weft");
 }

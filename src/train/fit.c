@@ -159,6 +159,6 @@ wf_status wf_setup_refuse(const wf_setup *s, wf_device *device, size_t limit)
         "%s %s, which needs %.2f GB (`weft plan` shows more)",
         (double)plan.total / 1e9, (double)plan.memory.states / 1e9,
         (double)plan.memory.activations / 1e9, (double)limit / 1e9,
-        fits ? "use" : "nothing fits, the smallest is", wf_fit_words(other, words, sizeof words),
+        fits ? "use" : "no setup fits; the smallest is", wf_fit_words(other, words, sizeof words),
         (double)other->plan.total / 1e9);
 }

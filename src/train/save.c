@@ -286,7 +286,7 @@ static void compare_kernels(wf_trainer *t, const wf_json_node *json, bool *exact
     *exact = false;
     wf_ctx_log(
         t->ctx, WF_LOG_WARN,
-        "not exact: the kernels differ from those before the checkpoint and round differently");
+        "not exact: the kernels differ from the kernels of the checkpoint and round differently");
 }
 
 /* Rejects a checkpoint of another run. Differences that only change rounding are logged and clear
