@@ -61,9 +61,10 @@ def random_text(rng, size):
     alphabets = ["a", "ab", "abc ", "ab\n ", "a1 2", "e\u0301o\u0308 ", "\u4e00\u3002 ", "'sd ", "!?\r\n a", "\u1100\u1161\u11a8",
                  "\U0001F600 x", "\u00a0\t a"]
     parts = []
-    while sum(map(len, parts)) < size:
-        letters = rng.choice(alphabets)
-        parts.append("".join(rng.choice(letters) for _ in range(rng.randint(1, 40))))
+    length = 0
+    while length < size:
+        parts.append("".join(rng.choices(rng.choice(alphabets), k=rng.randint(1, 40))))
+        length += len(parts[-1])
     return "".join(parts)
 
 
