@@ -111,19 +111,28 @@ static double *draw(wf_case *c, wf_type type, wf_dims dims, double lo, double hi
     return v;
 }
 
-/* Quantizes v into c->blocks and replaces v by the indices of its elements. */
+/* Quantized blocks per operand that differ; further ones repeat these in random order. The encoders
+ * search for the best scales, which would otherwise take longer than the op and its reference. */
+#define DISTINCT_BLOCKS 32
+
+/* Quantizes the first elements of v into c->blocks, and replaces each element of v by the index of
+ * an element there. Elements of one block stay together. */
 static bool make_blocks(wf_case *c, wf_type type, const wf_dims *dims, double *v)
 {
-    int64_t count = wf_dims_count(dims);
-    float *x = case_alloc(c, count, sizeof *x);
-    uint8_t *blocks = case_alloc(c, (int64_t)wf_type_bytes(type, count), 1);
+    const int64_t count = wf_dims_count(dims), block = wf_type_get(type)->block;
+    const int64_t encoded = count < DISTINCT_BLOCKS * block ? count : DISTINCT_BLOCKS * block;
+    float *x = case_alloc(c, encoded, sizeof *x);
+    uint8_t *blocks = case_alloc(c, (int64_t)wf_type_bytes(type, encoded), 1);
     if (!v || !x || !blocks)
         return false;
-    for (int64_t i = 0; i < count; i++) {
+    for (int64_t i = 0; i < encoded; i++)
         x[i] = (float)v[i];
-        v[i] = (double)i;
+    for (int64_t i = 0; i < count; i += block) {
+        int64_t from = i < encoded ? i : wf_rng_u32(&c->rng) % DISTINCT_BLOCKS * block;
+        for (int64_t k = 0; k < block; k++)
+            v[i + k] = (double)(from + k);
     }
-    wf_quantize(type, x, NULL, blocks, 1, count);
+    wf_quantize(type, x, NULL, blocks, 1, encoded);
     c->blocks = blocks;
     return true;
 }
