@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ast.h - the syntax tree of a template. It is allocated in the template's arena and immutable
- * after parsing, so several threads may run it.
+ * ast.h - the syntax tree of a template, as the parser builds it and the interpreter walks it.
+ *
+ * All nodes are of one type, wf_jnode; the comment on each kind lists the fields that it uses. The
+ * others are zero. The tree is allocated in the template's arena and immutable after parsing, so
+ * several threads may run it.
  */
 #ifndef WF_TEXT_JINJA_AST_H
 #define WF_TEXT_JINJA_AST_H
 
 #include "text/jinja/value.h"
 
-/* An operator is its characters, the first in the low byte: '+', '/' | '/' << 8. */
+/* An operator is its characters, the first in the low byte: '+', '/' | '/' << 8. `in` and `not in`
+ * are words, so their numbers lie above all two-byte codes. */
 #define WF_J_OP(a, b) ((a) | (b) << 8)
 enum { WF_J_OP_IN = 256 * 256, WF_J_OP_NOT_IN };
 
@@ -60,13 +64,13 @@ enum { WF_J_USES_CALLER = 1, WF_J_USES_KWARGS = 2, WF_J_USES_VARARGS = 4 };
 typedef struct wf_jnode wf_jnode;
 struct wf_jnode {
     wf_jnode_kind kind;
-    int line;
-    int op;
-    const wf_jstr *text;
-    wf_jvalue value;
-    const wf_jnode *a, *b, *c, *body;
-    const wf_jnode **list;
-    int *ops; /* ops[i] joins list[i] and list[i + 1] */
+    int line;                         /* of the template, from 1; for messages */
+    int op;                           /* operator or flag; see the kinds */
+    const wf_jstr *text;              /* a name */
+    wf_jvalue value;                  /* of a constant or of data */
+    const wf_jnode *a, *b, *c, *body; /* children; NULL: absent */
+    const wf_jnode **list;            /* [count] */
+    int *ops;                         /* [count - 1]: ops[i] joins list[i] and list[i + 1] */
     size_t count;
 };
 

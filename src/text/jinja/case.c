@@ -1,13 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* case.c - upper, lower and title case, from the table in case.def. */
+/*
+ * case.c - upper, lower and title case, from the table in case.def.
+ *
+ * case.def is included once per table with all but one of its row macros empty. Most characters map
+ * to one other character by a constant distance; those are ranges. A few map to two or three
+ * characters (for example U+00DF to "SS"); those are listed one by one. All tables are sorted by
+ * code point, so that a lookup is a binary search.
+ */
 #include "text/jinja/string.h"
 
 typedef struct {
+    /* Every step-th code of [first, last] maps to itself plus delta. A step of 2 covers alphabets
+     * that alternate upper and lower case. */
     uint32_t first, last, step;
     int32_t delta;
 } range;
 
 typedef struct {
+    /* out ends at its first 0. */
     uint32_t code, out[3];
 } longer;
 
@@ -56,7 +66,8 @@ static const longer long_title[] = {
 #include "text/jinja/case.def"
 };
 
-/* Finds a row by binary search: rows are sorted by code and do not overlap. */
+/* Maps a code point by the range that contains it; returns the code itself outside all ranges.
+ * Relies on rows that are sorted and do not overlap. */
 static uint32_t map_range(const range *rows, size_t count, uint32_t code)
 {
     size_t low = 0, high = count;
@@ -73,6 +84,7 @@ static uint32_t map_range(const range *rows, size_t count, uint32_t code)
     return (uint32_t)((int64_t)code + row->delta);
 }
 
+/* Returns the number of characters in `out`; 0: the code has no row. */
 static int map_long(const longer *rows, size_t count, uint32_t code, uint32_t out[3])
 {
     size_t low = 0, high = count;
@@ -93,6 +105,8 @@ static int map_long(const longer *rows, size_t count, uint32_t code, uint32_t ou
 
 #define COUNT(rows) (sizeof(rows) / sizeof *(rows))
 
+/* Title case has rows only where it differs from upper case. ASCII skips the long tables: no
+ * character below 0x80 has a row there. */
 int wf_char_map(uint32_t code, wf_jcase to, uint32_t out[3])
 {
     int n = 0;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* eval.c - evaluates expressions. */
+/*
+ * eval.c - evaluates expressions: scopes, calls, attributes, items and operators.
+ *
+ * wf_jeval dispatches on the node's kind through a table, and counts a frame for each nested node.
+ * Lookups in scopes are linear; a quarter step per variable is charged. r->line is set again after
+ * operands were evaluated, so that messages name the line of the operator.
+ */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -45,6 +51,7 @@ wf_status wf_jscope_set(wf_jrun *r, wf_jscope *scope, const wf_jstr *name, wf_jv
     return WF_OK;
 }
 
+/* Charges each scope that is searched, so a deep chain of scopes is not free. */
 wf_status wf_jscope_get(wf_jrun *r, const wf_jscope *scope, const wf_jstr *name, wf_jvalue *out)
 {
     for (; scope; scope = scope->parent) {
@@ -93,6 +100,7 @@ static int param_count(const char *params)
 wf_status wf_jrow_call(wf_jrun *r, const wf_jrow *row, wf_jvalue self, const wf_jargs *args,
                        wf_jvalue *out)
 {
+    /* WF_J_ABSENT is 0, so all entries start absent. */
     wf_jvalue arg[WF_J_PARAMS] = {{.kind = WF_J_ABSENT}};
     WF_TRY(wf_jrun_enter(r));
     if (strcmp(row->params, "*") != 0) {
@@ -120,6 +128,7 @@ wf_status wf_jrow_call(wf_jrun *r, const wf_jrow *row, wf_jvalue self, const wf_
     return WF_OK;
 }
 
+/* Fails for an undefined value, which carries the name that was looked up. */
 static wf_status not_defined(wf_jrun *r, wf_jvalue v)
 {
     return wf_jrun_fail(r, "'%.*s' is undefined", (int)(v.u.str->bytes < 80 ? v.u.str->bytes : 80),
@@ -137,6 +146,7 @@ wf_status wf_jcall(wf_jrun *r, wf_jvalue callee, const wf_jargs *args, wf_jvalue
     }
 }
 
+/* Appends to args->named, which has room; fails for a duplicate. Quadratic, hence the charge. */
 static wf_status push_named(wf_jrun *r, wf_jargs *args, const wf_jstr *name, wf_jvalue value)
 {
     for (size_t i = 0; i < args->nnamed; i++)
@@ -147,7 +157,8 @@ static wf_status push_named(wf_jrun *r, wf_jargs *args, const wf_jstr *name, wf_
     return wf_jrun_step(r, 1 + args->nnamed / 4);
 }
 
-/* Collects the arguments of n->list, whose values are in value[], and expands *list and **dict. */
+/* Collects the arguments of n->list, whose values are in value[], and expands *list and **dict.
+ * Counts first, then allocates and fills. */
 static wf_status spread(wf_jrun *r, const wf_jnode *n, wf_jargs *args, const wf_jvalue *value)
 {
     size_t npos = 0, nnamed = 0;
@@ -188,6 +199,7 @@ static wf_status spread(wf_jrun *r, const wf_jnode *n, wf_jargs *args, const wf_
     return WF_OK;
 }
 
+/* Evaluates all arguments from left to right before any is expanded, as Python does. */
 static wf_status eval_args(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jargs *args)
 {
     *args = (wf_jargs){0};
@@ -228,6 +240,7 @@ static wf_status eval_applied(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, w
     WF_TRY(eval_args(r, n, scope, &args));
     r->line = n->line;
     WF_TRY(wf_jrow_call(r, row, self, &args, out));
+    /* op negates a test; filters have op 0. */
     if (n->op)
         *out = wf_jbool(!wf_jtruth(out));
     return WF_OK;
@@ -278,6 +291,7 @@ static bool place(wf_jvalue index, size_t count, size_t *out)
     return at >= 0 && *out < count;
 }
 
+/* Leaves *out, which is undefined, unchanged if the index is out of range. */
 static wf_status char_at(wf_jrun *r, const wf_jstr *s, wf_jvalue index, wf_jvalue *out)
 {
     size_t at;
@@ -289,6 +303,8 @@ static wf_status char_at(wf_jrun *r, const wf_jstr *s, wf_jvalue index, wf_jvalu
     return wf_jstr_new(r, wf_jstr_part(s, from, from + length), out);
 }
 
+/* Falls back to an attribute for string indices, as Jinja does: d["items"] is the method if the
+ * dict has no such key. */
 wf_status wf_jget_item(wf_jrun *r, wf_jvalue object, wf_jvalue index, wf_jvalue *out)
 {
     static const wf_jstr nameless = {.text = "item", .bytes = 4};
@@ -358,6 +374,7 @@ static wf_status eval_item(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
 
 /* ---- Operators ---- */
 
+/* Folds the list from the left; all operators of one level have equal precedence. */
 static wf_status eval_math(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
 {
     WF_TRY(wf_jeval(r, n->list[0], scope, out));
@@ -407,6 +424,7 @@ static wf_status compare(wf_jrun *r, int op, wf_jvalue a, wf_jvalue b, bool *out
     return WF_OK;
 }
 
+/* a < b < c evaluates b once and stops at the first comparison that is false. */
 static wf_status eval_compare(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
 {
     wf_jvalue a, b;
@@ -432,6 +450,7 @@ static wf_status eval_joined(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf
     return WF_OK;
 }
 
+/* -x is 0 - x for integers, which fails for INT64_MIN instead of overflowing. */
 static wf_status eval_sign(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
 {
     WF_TRY(wf_jeval(r, n->a, scope, out));
@@ -447,6 +466,7 @@ static wf_status eval_sign(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
     return WF_OK;
 }
 
+/* An if without else is undefined, which prints as nothing. */
 static wf_status eval_cond(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
 {
     static const wf_jstr name = {.text = "an if without else", .bytes = 18};
@@ -483,6 +503,7 @@ static wf_status eval_dict(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
     for (size_t i = 0; i + 1 < n->count; i += 2) {
         WF_TRY(wf_jeval(r, n->list[i], scope, &key));
         WF_TRY(wf_jeval(r, n->list[i + 1], scope, &value));
+        /* The last of equal keys wins. */
         WF_TRY(wf_jdict_set(r, made.u.dict, key, value));
     }
     *out = made;

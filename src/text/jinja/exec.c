@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* exec.c - executes statements, loops and macros. */
+/*
+ * exec.c - executes statements, loops and macros.
+ *
+ * Statements append to a wf_jbuf: the template's output, or a buffer of their own when it is
+ * captured (macros, set and filter blocks). Scopes: loops (per item), macros, with, generation and
+ * captured blocks create one; if does not.
+ *
+ * break and continue travel up as *f: a block stops when *f is no longer GO_ON, and the innermost
+ * loop resets it.
+ */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -18,7 +27,8 @@ static wf_status capture(wf_jrun *r, const wf_jnode *body, wf_jscope *parent, fl
     return wf_jbuf_take(r, &b, out);
 }
 
-/* Applies the filters of a block to its captured output. */
+/* Applies the filters of a block to its captured output, which WF_JN_INPUT reads from r->input.
+ * Filters can run blocks of macros, so the previous input is restored. */
 static wf_status filter_captured(wf_jrun *r, const wf_jnode *filters, wf_jscope *scope,
                                  wf_jvalue captured, wf_jvalue *out)
 {
@@ -31,6 +41,8 @@ static wf_status filter_captured(wf_jrun *r, const wf_jnode *filters, wf_jscope 
 
 /* ---- Assignments ---- */
 
+/* Binds a name, an attribute of a namespace, or each name of a tuple. Only namespaces can be
+ * changed from an inner scope. */
 static wf_status assign(wf_jrun *r, const wf_jnode *target, wf_jvalue value, wf_jscope *scope)
 {
     if (target->kind == WF_JN_NAME)
@@ -99,6 +111,8 @@ static wf_status begin_items(wf_jrun *r, wf_jloop *loop, wf_jvalue over)
     return take_items(r, loop, 1);
 }
 
+/* Runs the loop into b; the else body runs if there was no item. Items appended to the list by the
+ * body are visited, as in Python. */
 static wf_status run_loop(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue over,
                           int depth, wf_jbuf *b)
 {
@@ -116,6 +130,7 @@ static wf_status run_loop(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jv
         WF_TRY(run_item(r, loop, b, &f));
         if (f == BREAK)
             break;
+        /* After the body: an `if` that depends on variables of the body sees their new values. */
         loop->index++;
         WF_TRY(take_items(r, loop, loop->index + 1));
     }
@@ -158,6 +173,7 @@ static wf_status loop_cycle(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, co
     return WF_OK;
 }
 
+/* Returns whether the arguments differ from those of the previous call. */
 static wf_status loop_changed(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg,
                               const wf_jargs *args, wf_jvalue *out)
 {
@@ -173,6 +189,8 @@ static wf_status loop_changed(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg,
     return WF_OK;
 }
 
+/* Attributes that look ahead force the loop's `if` to test further items; length needs all of
+ * them. */
 wf_status wf_jloop_attr(wf_jrun *r, wf_jloop *loop, const wf_jstr *name, wf_jvalue *out)
 {
     static const wf_jrow methods[] = {{"cycle", loop_cycle, "*", 0},
@@ -218,6 +236,7 @@ static const wf_jstr name_caller = {.text = "caller", .bytes = 6};
 static const wf_jstr name_kwargs = {.text = "kwargs", .bytes = 6};
 static const wf_jstr name_varargs = {.text = "varargs", .bytes = 7};
 
+/* Skips arguments whose name was cleared, because a parameter used them. */
 static wf_jvar *find_named(const wf_jargs *args, const wf_jstr *name)
 {
     for (size_t i = 0; i < args->nnamed; i++)
@@ -240,6 +259,7 @@ static wf_status bind_parameters(wf_jrun *r, const wf_jnode *n, const wf_jargs *
         else if (named)
             value = named->value;
         else if (param->a)
+            /* In the macro's scope: a default can use the parameters before it. */
             WF_TRY(wf_jeval(r, param->a, scope, &value));
         if (named)
             named->name = NULL;
@@ -264,6 +284,7 @@ static wf_status bind_rest(wf_jrun *r, const wf_jnode *n, const wf_jargs *args, 
         if (args->named[i].name)
             WF_TRY(wf_jdict_push(r, rest.u.dict, wf_jstring(args->named[i].name),
                                  args->named[i].value));
+    /* `rest` is built in any case; it is empty unless there are extra arguments. */
     if (n->op & WF_J_USES_KWARGS)
         WF_TRY(wf_jscope_set(r, scope, &name_kwargs, rest));
     else if (rest.u.dict->count)
@@ -352,6 +373,7 @@ static wf_status exec_set(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jb
     return assign(r, n->a, v, scope);
 }
 
+/* A break inside the block drops the captured output. */
 static wf_status exec_set_block(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b,
                                 flow *f)
 {
@@ -372,7 +394,9 @@ static wf_status exec_macro(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_
     return wf_jscope_set(r, scope, n->text, v);
 }
 
-/* Executes the call with the additional argument `caller`. */
+/* Executes the call with the additional argument `caller`, a macro made of the block's body. The
+ * call node is copied to append that argument, because the tree is shared. The nodes on the stack
+ * are read only during wf_jeval. */
 static wf_status exec_call_block(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b,
                                  flow *f)
 {
@@ -407,6 +431,7 @@ static wf_status exec_filter_block(wf_jrun *r, const wf_jnode *n, wf_jscope *sco
     return wf_jprint(r, b, v);
 }
 
+/* Values are evaluated in the outer scope, so they do not see each other's targets. */
 static wf_status exec_with(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
 {
     wf_jscope *inner;
@@ -419,6 +444,7 @@ static wf_status exec_with(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
     return exec(r, n->body, inner, b, f);
 }
 
+/* Marks all bytes that the block wrote; their other marks stay. */
 static wf_status exec_generation(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b,
                                  flow *f)
 {

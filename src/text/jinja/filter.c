@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* filter.c - filters of single values: strings, numbers, JSON. */
+/*
+ * filter.c - filters of single values: strings, numbers, JSON.
+ *
+ * Each filter is a row of the table at the end: name, function, parameters. self is the operand,
+ * arg[i] the i-th parameter or WF_J_ABSENT. Results match jinja2's; tojson matches Hugging Face's,
+ * which does not escape HTML.
+ */
 #include <math.h>
 #include <stdio.h>
 
@@ -14,6 +20,7 @@
 
 /* ---- Text ---- */
 
+/* Maps the first character and the rest to their cases. */
 static wf_status change_case(wf_jrun *r, wf_jvalue v, wf_jcase first, wf_jcase rest, wf_jvalue *out)
 {
     const wf_jstr *s;
@@ -119,6 +126,7 @@ static size_t line_end(const wf_jstr *s, size_t from, size_t *next)
     return at;
 }
 
+/* Indents all lines but the first; blank lines only on request. Line breaks become \n. */
 FILTER(filter_indent)
 {
     wf_jbuf b = {0};
@@ -146,6 +154,7 @@ FILTER(filter_indent)
     return wf_jbuf_take(r, &b, out);
 }
 
+/* Replacements take the mark of the byte that they replace. */
 FILTER(filter_escape)
 {
     static const char special[] = "&<>'\"";
@@ -215,6 +224,7 @@ FILTER(filter_length)
     return WF_OK;
 }
 
+/* Looks up an attribute, never an item, of a dict. */
 FILTER(filter_attr)
 {
     const wf_jstr *name;
@@ -285,6 +295,8 @@ static bool text_to_double(const wf_jstr *s, double *out)
     return wf_text_to_double(&at, out) && *at == '\0';
 }
 
+/* Parses an integer as Python's int(text, base); false: malformed or above 63 bits. Underscores are
+ * ignored wherever they are. */
 static bool text_to_int(const wf_jstr *s, int64_t base, int64_t *out)
 {
     wf_jstr part = wf_jstr_strip(s, NULL, WF_J_LEFT | WF_J_RIGHT);
@@ -323,6 +335,7 @@ FILTER(filter_int)
     } else if (self.kind == WF_J_FLOAT ||
                (self.kind == WF_J_STRING && text_to_double(self.u.str, &number))) {
         number = self.kind == WF_J_FLOAT ? self.u.number : number;
+        /* Below 2^63, so the conversion is defined. NaN gives the default. */
         if (fabs(number) < 9e18)
             *out = wf_jint((int64_t)number);
         else if (!isnan(number))
@@ -363,6 +376,7 @@ FILTER(filter_abs)
  * way. */
 static double round_common(double value, int64_t digits)
 {
+    /* Room for the 309 digits before the point of the largest double, and 30 after it. */
     char text[400];
     if (digits < 0) {
         double unit = pow(10, (double)-digits);
@@ -375,6 +389,7 @@ static double round_common(double value, int64_t digits)
     for (char *c = text; *c; c++) /* replace the locale's decimal point */
         if (!strchr("0123456789-", *c))
             *c = '.';
+    /* Longer texts have a value above 2^53, which rounding leaves unchanged. */
     if (part.bytes < 56)
         wf_text_to_double(&s, &rounded);
     return rounded;
@@ -386,6 +401,7 @@ FILTER(filter_round)
     (void)args;
     if (!wf_jis_number(&self) || (arg[0].kind != WF_J_ABSENT && !wf_jis_int(&arg[0])))
         return wf_jrun_fail(r, "round() takes numbers");
+    /* Keeps the text in round_common's buffer. */
     if (digits > 30 || digits < -30)
         return wf_jrun_fail(r, "the precision of round() must be from -30 to 30");
     bool common = arg[1].kind == WF_J_ABSENT ||

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* filter_list.c - filters of iterables. */
+/*
+ * filter_list.c - filters of iterables: reductions, sorting, and map, select and their kin.
+ *
+ * jinja2 returns generators from map, select, unique and batch; here they are computed at once and
+ * returned as WF_J_ITER, which can also be iterated only once. Strings compare without case unless
+ * case_sensitive is true.
+ */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -25,6 +31,7 @@ static wf_status get_path(wf_jrun *r, wf_jvalue item, const wf_jvalue *path,
         int64_t number = 0;
         bool digits = true;
         for (to = from; to < s->bytes && s->text[to] != '.'; to++) {
+            /* Up to 18 digits, which fit in 63 bits; longer ones are names. */
             digits = digits && s->text[to] >= '0' && s->text[to] <= '9' && to - from < 18;
             number = digits ? number * 10 + (s->text[to] - '0') : 0;
         }
@@ -56,6 +63,7 @@ FILTER(filter_first)
     static const wf_jstr name = {.text = "first of nothing", .bytes = 16};
     wf_jseq *seq;
     UNUSED;
+    /* Takes one item and leaves the rest of the iterator. */
     if (self.kind == WF_J_ITER && self.u.seq->at < self.u.seq->count) {
         *out = self.u.seq->item[self.u.seq->at++];
         return WF_OK;
@@ -77,6 +85,7 @@ FILTER(filter_last)
     return WF_OK;
 }
 
+/* sign: -1 for the minimum, 1 for the maximum. The first of equal items wins. */
 static wf_status extreme(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, int sign, wf_jvalue *out)
 {
     static const wf_jstr name = {.text = "extreme of nothing", .bytes = 18};
@@ -224,6 +233,7 @@ static wf_status sort_key(wf_jrun *r, wf_jvalue item, const wf_jvalue *attribute
     return WF_OK;
 }
 
+/* Keys are computed once per item, then sorted along with the items. */
 FILTER(filter_sort)
 {
     wf_jseq *seq;
@@ -262,6 +272,7 @@ FILTER(filter_dictsort)
     return wf_jsort(r, keys.u.seq->item, out->u.seq->item, keys.u.seq->count, wf_jtruth(&arg[2]));
 }
 
+/* Keeps the first item of each key. Quadratic in the distinct keys; lookups charge steps. */
 FILTER(filter_unique)
 {
     wf_jseq *seq;
@@ -308,6 +319,7 @@ FILTER(filter_batch)
 
 /* ---- Filters that take a filter or test ---- */
 
+/* Returns the argument called `name`, or NULL. */
 static const wf_jvalue *named(const wf_jargs *args, const char *name)
 {
     for (size_t i = 0; i < args->nnamed; i++)

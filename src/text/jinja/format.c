@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* format.c - "%s" % values, and "{}".format(values). */
+/*
+ * format.c - "%s" % values, and "{}".format(values).
+ *
+ * Both forms parse a specification into `spec`, then print by put_number or put_text. Numbers are
+ * printed by snprintf and freed of the host's locale. Padding is unmarked; text keeps its marks.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -7,6 +12,7 @@
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
+/* Bounds the output of one conversion, which steps charge only after it was parsed. */
 #define MAX_WIDTH 10000
 
 typedef struct {
@@ -14,7 +20,7 @@ typedef struct {
     char align; /* '<', '>', '^', '=' (after the sign); 0: the type's default */
     char sign;  /* '+', ' ' or 0 */
     bool alternate, commas;
-    size_t width;
+    size_t width;  /* characters */
     int precision; /* -1: not given */
     char type;     /* 0: not given */
 } spec;
@@ -30,7 +36,8 @@ static bool read_width(const wf_jstr *s, size_t *at, size_t *out)
     return true;
 }
 
-/* Appends text, whose first `sign` bytes are a sign, padded to the width. */
+/* Appends text, whose first `sign` bytes are a sign, padded to the width in characters. align: the
+ * default if the specification has none. */
 static wf_status put_filled(wf_jrun *r, wf_jbuf *b, const wf_jstr *text, size_t sign, const spec *f,
                             char align)
 {
@@ -51,6 +58,8 @@ static void with_dot(char *text)
 {
     size_t n = 0;
     for (const char *s = text; *s; s++) {
+        /* An unknown byte is part of the locale's decimal point, which may have several bytes. Only
+         * the last one, before a digit, becomes a dot. */
         bool known = strchr("0123456789+-einfaEINFA%", *s) != NULL;
         if (known)
             text[n++] = *s;
@@ -60,6 +69,8 @@ static void with_dot(char *text)
     text[n] = '\0';
 }
 
+/* Inserts a comma before every third digit of the integer part. Leaves the text as it is if `room`
+ * is too small. */
 static void insert_commas(char *text, size_t room)
 {
     size_t digits = strspn(text, "0123456789"), n = strlen(text);
@@ -74,9 +85,11 @@ static void insert_commas(char *text, size_t room)
     }
 }
 
+/* f->type is set: strchr would find 0 at the end of any string. */
 static wf_status put_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v, const spec *f)
 {
     char digits[400 + 64], text[sizeof digits + 8];
+    /* At most 60, so that the largest double, 309 digits, fits in digits[]. */
     int precision = f->precision < 0 ? 6 : f->precision > 60 ? 60 : f->precision;
     bool negative;
     if (strchr("eEfFgG%", f->type)) {
@@ -96,6 +109,7 @@ static wf_status put_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v, const sp
             strcat(digits, "%");
     } else {
         int64_t whole = v->kind == WF_J_FLOAT ? (int64_t)v->u.number : wf_jint_of(v);
+        /* Negated as unsigned, which is defined for INT64_MIN too. */
         uint64_t size = whole < 0 ? 0 - (uint64_t)whole : (uint64_t)whole;
         negative = whole < 0;
         const char *prefix = !f->alternate    ? ""
@@ -139,6 +153,7 @@ typedef struct {
     size_t next; /* index into a tuple; for a single value: 1 once it was used */
 } source;
 
+/* Returns the next value: of a tuple in turn, otherwise the value itself, once. */
 static wf_status take(wf_jrun *r, source *from, wf_jvalue *out)
 {
     bool tuple = from->values.kind == WF_J_TUPLE;
@@ -258,7 +273,7 @@ wf_status wf_jformat(wf_jrun *r, const wf_jstr *s, wf_jvalue values, wf_jvalue *
 
 /* ---- {} ---- */
 
-/* [[fill]align][sign][#][0][width][,][.precision][type] */
+/* Reads [[fill]align][sign][#][0][width][,][.precision][type], all of s. */
 static wf_status read_brace_spec(wf_jrun *r, const wf_jstr *s, spec *f)
 {
     size_t at = 0, width;
@@ -299,6 +314,7 @@ static wf_status read_brace_spec(wf_jrun *r, const wf_jstr *s, spec *f)
     return WF_OK;
 }
 
+/* Numbers without a specification print like str(); any part of one selects put_number. */
 static wf_status put_brace(wf_jrun *r, wf_jbuf *b, wf_jvalue v, spec *f)
 {
     if (v.kind == WF_J_STRING || v.kind == WF_J_UNDEFINED) {
@@ -351,6 +367,7 @@ static wf_status find_field(wf_jrun *r, const wf_jstr *field, const wf_jargs *ar
     return WF_OK;
 }
 
+/* Prints one {field!conversion:specification}; `inside` is the text between the braces. */
 static wf_status put_field(wf_jrun *r, wf_jbuf *b, const wf_jstr *inside, const wf_jargs *args,
                            size_t *next)
 {

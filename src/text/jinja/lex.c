@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* lex.c - see lex.h. trim_blocks and lstrip_blocks are on, as Hugging Face sets them. */
+/*
+ * lex.c - see lex.h.
+ *
+ * trim_blocks and lstrip_blocks are on, as Hugging Face sets them: a newline after a block is
+ * removed, and so is the white space before a block at the start of its line. A sign overrides
+ * both: "{%-" and "-%}" strip all white space on their side, "{%+" and "+%}" keep it.
+ *
+ * One linear pass over a copy of the text. Brackets are matched here, because "}}" ends a tag only
+ * outside of brackets.
+ */
 #include "text/jinja/lex.h"
 
 #include "base/mem.h"
@@ -7,24 +16,28 @@
 #include "text/jinja/string.h"
 #include "text/utf8.h"
 
+/* Bounds what is allocated for a template: a copy of the text and at most about one token per
+ * byte. */
 #define MAX_BYTES ((size_t)4 << 20)
-#define MAX_BRACKETS 200
+#define MAX_BRACKETS 200 /* the parser has its own, smaller limit; this one bounds closers[] */
 
 typedef struct {
-    wf_arena *arena;
+    wf_arena *arena; /* owns src and the text of tokens */
     wf_ctx *ctx;
-    const char *what;
-    char *src; /* line breaks converted to \n, without a final one */
+    const char *what; /* names the template in messages */
+    char *src;        /* line breaks converted to \n, without a final one */
     size_t bytes, pos;
     size_t counted; /* lines have been counted up to here */
     int line;
-    bool line_start; /* only stripped white space precedes pos in its line */
-    char closers[MAX_BRACKETS];
-    size_t open; /* nested brackets */
-    wf_jtoken *token;
+    bool line_start;            /* only stripped white space precedes pos in its line */
+    char closers[MAX_BRACKETS]; /* the closing brackets that are due, innermost last */
+    size_t open;                /* nested brackets of the current tag */
+    wf_jtoken *token;           /* [cap], of the context; copied to the arena at the end */
     size_t count, cap;
 } lexer;
 
+/* Returns the line of byte pos. Counts from the last call on, so all calls together are linear; pos
+ * must not decrease. */
 static int line_at(lexer *l, size_t pos)
 {
     for (; l->counted < pos; l->counted++)
@@ -58,12 +71,14 @@ static wf_status push_span(lexer *l, wf_jtoken_kind kind, size_t from, size_t to
                .kind = kind, .line = line_at(l, from), .text = l->src + from, .bytes = to - from});
 }
 
+/* Returns whether `text` lies at pos, which may be past the end. */
 static bool at(const lexer *l, size_t pos, const char *text)
 {
     size_t n = strlen(text);
     return pos <= l->bytes && l->bytes - pos >= n && memcmp(l->src + pos, text, n) == 0;
 }
 
+/* Returns the first position from pos on that is not white space in Python's sense. */
 static size_t skip_space(const lexer *l, size_t pos)
 {
     while (pos < l->bytes) {
@@ -85,6 +100,8 @@ static size_t text_end(const lexer *l, size_t from, size_t to, char sign, bool b
         return from + wf_jstr_strip(&text, NULL, WF_J_RIGHT).bytes;
     if (sign == '+' || !block)
         return to;
+    /* lstrip_blocks: strip only if nothing but white space separates the tag from its line's
+     * start. */
     size_t start = to;
     while (start > from && l->src[start - 1] != '\n')
         start--;
@@ -114,6 +131,8 @@ static bool pass_end(lexer *l, const char *close, bool block, size_t pos)
 
 /* ---- Inside tags ---- */
 
+/* Returns whether a byte may be part of a name. Any byte above ASCII may: the text is valid
+ * UTF-8. */
 static bool is_name(unsigned char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -125,6 +144,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
+/* Returns 99, which is above any base, for a character that is not a digit. */
 static int hex_digit(char c)
 {
     return is_digit(c)            ? c - '0'
@@ -133,7 +153,8 @@ static int hex_digit(char c)
                                   : 99;
 }
 
-/* Returns the end of digits that may be separated by single underscores. */
+/* Returns the end of digits that may be separated by single underscores. src[pos] is a digit, so
+ * pos - 1 is valid when an underscore is met. */
 static size_t digits_end(const lexer *l, size_t pos)
 {
     while (pos < l->bytes &&
@@ -143,6 +164,7 @@ static size_t digits_end(const lexer *l, size_t pos)
     return pos;
 }
 
+/* Reads a float in [pos, end) without its underscores. */
 static wf_status lex_float(lexer *l, size_t end)
 {
     char text[64];
@@ -162,6 +184,8 @@ static wf_status lex_float(lexer *l, size_t end)
     return push(l, t);
 }
 
+/* Reads an integer, or a float if a fraction or exponent follows. A dot counts only before a digit,
+ * so that 1.attr stays an item of 1. */
 static wf_status lex_number(lexer *l)
 {
     size_t end = digits_end(l, l->pos), digits = end;
@@ -205,7 +229,9 @@ static bool read_code(const lexer *l, size_t *pos, size_t end, int base, int cou
     return fewer ? n > 0 : n == count;
 }
 
-/* Decodes one Python escape, whose backslash is at *pos. Unknown escapes stay unchanged. */
+/* Decodes one Python escape, whose backslash is at *pos, and appends it to out. Unknown escapes
+ * stay unchanged. Returns false for an invalid code point. No escape is shorter than its UTF-8, so
+ * out needs no more room than the source. */
 static bool unescape(const lexer *l, size_t *pos, size_t end, char *out, size_t *n)
 {
     static const char letter[] = "\\'\"abfnrtv", meaning[] = "\\'\"\a\b\f\n\r\t\v";
@@ -217,6 +243,7 @@ static bool unescape(const lexer *l, size_t *pos, size_t end, char *out, size_t 
         out[(*n)++] = meaning[known - letter];
         return true;
     }
+    /* A backslash before a line break joins the lines. */
     if (c == '\n')
         return true;
     if (c >= '0' && c <= '7') {
@@ -241,6 +268,7 @@ static wf_status lex_string(lexer *l)
 {
     char quote = l->src[l->pos];
     size_t from = l->pos + 1, end = from, n = 0;
+    /* An escaped byte is skipped, so a backslash is always followed by a byte before `end`. */
     for (; end < l->bytes && l->src[end] != quote; end++)
         end += l->src[end] == '\\';
     if (end >= l->bytes)
@@ -259,6 +287,7 @@ static wf_status lex_string(lexer *l)
     return push(l, t);
 }
 
+/* Reads an operator and keeps track of open brackets. Two characters match before one. */
 static wf_status lex_operator(lexer *l)
 {
     static const char *const two[] = {"//", "**", "==", "!=", ">=", "<="};
@@ -314,6 +343,7 @@ static wf_status lex_tag(lexer *l, bool block)
 
 /* ---- Between tags ---- */
 
+/* Skips {# ... #}; comments do not nest. */
 static wf_status pass_comment(lexer *l)
 {
     for (size_t end = l->pos; end + 1 < l->bytes; end++)
@@ -336,6 +366,7 @@ static bool is_tag(const lexer *l, size_t pos, const char *word, size_t *end)
     return at(l, *end, "%}") || at(l, *end, "-%}") || at(l, *end, "+%}");
 }
 
+/* Returns '+' or '-' if one follows the start of a tag at pos, otherwise 0. */
 static char sign_at(const lexer *l, size_t pos)
 {
     return pos < l->bytes && (l->src[pos] == '-' || l->src[pos] == '+') ? l->src[pos] : '\0';
@@ -402,9 +433,11 @@ wf_status wf_jlex(wf_arena *arena, const char *what, const char *text, size_t by
     if (!l.src)
         return WF_ERR_MEMORY;
     for (size_t i = 0; i < bytes; i++) {
+        /* Convert \r\n and \r to \n, as jinja2 does. */
         l.src[l.bytes++] = text[i] == '\r' ? '\n' : text[i];
         i += text[i] == '\r' && i + 1 < bytes && text[i + 1] == '\n';
     }
+    /* jinja2 drops one final newline (keep_trailing_newline is off). */
     l.bytes -= l.bytes > 0 && l.src[l.bytes - 1] == '\n';
     while (status == WF_OK && l.pos < l.bytes)
         status = lex_piece(&l);

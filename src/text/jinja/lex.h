@@ -21,15 +21,18 @@ typedef enum {
 
 typedef struct {
     wf_jtoken_kind kind;
-    int line;
-    int op;
-    const char *text;
+    int line;         /* of its first byte, from 1 */
+    int op;           /* WF_JT_OP */
+    const char *text; /* in the arena, not NUL-terminated */
     size_t bytes;
+    /* Literals have no sign; the parser applies it. */
     int64_t integer;
     double number;
 } wf_jtoken;
 
-/* The tokens and their text are in the arena; the last token is WF_JT_END. */
+/* Splits `text` into tokens. *out and the tokens' text are in the arena; the last token is
+ * WF_JT_END. Fails, with the line, for text over 4 MiB, invalid UTF-8, and unclosed or mismatched
+ * tags, strings and brackets. */
 wf_status wf_jlex(wf_arena *arena, const char *what, const char *text, size_t bytes,
                   wf_jtoken **out);
 

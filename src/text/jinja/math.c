@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* math.c - arithmetic with Python's semantics, on 64-bit integers and doubles. Overflow is an
- * error. */
+/*
+ * math.c - arithmetic with Python's semantics, on 64-bit integers and doubles.
+ *
+ * Python's integers are unbounded; here an overflow is an error, never a wrong result. Division
+ * rounds towards minus infinity and the remainder takes the divisor's sign, unlike C.
+ */
 #include <math.h>
 
 #include "text/jinja/run.h"
@@ -11,6 +15,8 @@ static wf_status too_large(wf_jrun *r)
     return wf_jrun_fail(r, "a number is too large");
 }
 
+/* Squares and multiplies; power >= 0. The last square, which nothing uses, is skipped because it
+ * could overflow. */
 static wf_status int_power(wf_jrun *r, int64_t base, int64_t power, wf_jvalue *out)
 {
     int64_t result = 1;
@@ -45,6 +51,7 @@ static wf_status int_divide(wf_jrun *r, int op, int64_t a, int64_t b, wf_jvalue 
     return WF_OK;
 }
 
+/* The caller excludes division by zero and negative powers. */
 static wf_status int_math(wf_jrun *r, int op, int64_t a, int64_t b, wf_jvalue *out)
 {
     int64_t result = 0;
@@ -60,6 +67,8 @@ static wf_status int_math(wf_jrun *r, int op, int64_t a, int64_t b, wf_jvalue *o
     return fits ? WF_OK : too_large(r);
 }
 
+/* % and // follow CPython's float_divmod, signed zeros included. Powers that would be complex
+ * fail. */
 static wf_status float_math(wf_jrun *r, int op, double a, double b, wf_jvalue *out)
 {
     double result = 0;
@@ -79,6 +88,7 @@ static wf_status float_math(wf_jrun *r, int op, double a, double b, wf_jvalue *o
         result = (a - rest) / b;
         if (rest != 0 && (rest < 0) != (b < 0))
             result -= 1;
+        /* (a - rest) / b is close to an integer; round it to the nearest one. */
         result = result != 0 ? (result - floor(result) > 0.5 ? floor(result) + 1 : floor(result))
                              : copysign(0, a / b);
         break;
@@ -95,6 +105,7 @@ static wf_status float_math(wf_jrun *r, int op, double a, double b, wf_jvalue *o
     return WF_OK;
 }
 
+/* Each item is a step, so a huge count ends at the step limit. */
 static wf_status repeat(wf_jrun *r, wf_jvalue v, int64_t times, wf_jvalue *out)
 {
     if (v.kind == WF_J_STRING)
@@ -126,6 +137,7 @@ static bool is_repeatable(const wf_jvalue *v)
     return v->kind == WF_J_STRING || v->kind == WF_J_LIST || v->kind == WF_J_TUPLE;
 }
 
+/* int / int is a float, and so is int ** negative; other integer operations stay exact. */
 wf_status wf_jmath(wf_jrun *r, int op, wf_jvalue a, wf_jvalue b, wf_jvalue *out)
 {
     if (wf_jis_number(&a) && wf_jis_number(&b)) {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* method.c - methods of lists, tuples and dicts, and the global functions. */
+/*
+ * method.c - methods of lists, tuples and dicts, and the global functions.
+ *
+ * Rows give the names of Python's parameters, so that arguments can be passed by name. Mutating
+ * methods change the shared object, as in Python. Work that is linear in a list charges a step per
+ * four items.
+ */
 #include "base/clock.h"
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
@@ -41,6 +47,7 @@ METHOD(list_insert)
     int64_t at = wf_jint_of(&arg[0]), count = (int64_t)seq->count;
     at = at < 0 ? (at < -count ? 0 : at + count) : at > count ? count : at;
     WF_TRY(wf_jrun_step(r, seq->count / 4));
+    /* Makes room; the value itself is placed below. */
     WF_TRY(wf_jseq_push(r, seq, arg[1]));
     memmove(seq->item + at + 1, seq->item + at, (size_t)(count - at) * sizeof *seq->item);
     seq->item[at] = arg[1];
@@ -69,6 +76,7 @@ METHOD(list_pop)
     return WF_OK;
 }
 
+/* Stores the index of the first equal item in *at; seq->count: not found. */
 static wf_status find_item(wf_jrun *r, const wf_jseq *seq, wf_jvalue item, size_t *at)
 {
     for (*at = 0; *at < seq->count; ++*at) {
@@ -147,6 +155,7 @@ METHOD(list_reverse)
     return WF_OK;
 }
 
+/* Sorts the items by a copy of themselves. */
 METHOD(list_sort)
 {
     wf_jvalue keys;
@@ -161,6 +170,7 @@ METHOD(list_sort)
 /* Which part of an entry keys(), values() and items() return. */
 typedef enum { KEYS, VALUES, ITEMS } part;
 
+/* Unlike Python's views this is a copy: later changes of the dict do not show. */
 static wf_status view(wf_jrun *r, const wf_jdict *d, part which, wf_jvalue *out)
 {
     static const char *const names[] = {"dict_keys(", "dict_values(", "dict_items("};
@@ -242,6 +252,7 @@ static wf_status fill(wf_jrun *r, wf_jdict *d, const wf_jargs *args)
         return wf_jrun_fail(r, "a dict takes at most one positional argument");
     if (args->npos && args->pos[0].kind == WF_J_DICT) {
         const wf_jdict *from = args->pos[0].u.dict;
+        /* A dict that updates itself must not grow while it is read. */
         for (size_t i = 0; i < from->count && from != d; i++)
             WF_TRY(wf_jdict_set(r, d, from->entry[i].key, from->entry[i].value));
     } else if (args->npos) {
@@ -298,6 +309,7 @@ METHOD(global_namespace)
     return fill(r, out->u.dict, args);
 }
 
+/* range(stop), range(start, stop) or range(start, stop, step). */
 METHOD(global_range)
 {
     int64_t bounds[3] = {0, 0, 1};
@@ -313,6 +325,7 @@ METHOD(global_range)
     return wf_jrange_new(r, bounds[0], bounds[1], bounds[2], out);
 }
 
+/* Reports the template's own message as an error of the caller's messages, not of the template. */
 METHOD(global_raise)
 {
     const wf_jstr *s;
@@ -322,6 +335,7 @@ METHOD(global_raise)
                    (int)(s->bytes < WF_MESSAGE_BYTES ? s->bytes : WF_MESSAGE_BYTES), s->text);
 }
 
+/* Formats the time at which the run started, so that all calls agree. */
 METHOD(global_strftime)
 {
     char format[128], text[512];

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* method_str.c - methods of strings. */
+/*
+ * method_str.c - methods of strings, with Python's semantics.
+ *
+ * Positions are characters for templates and bytes inside; search_span converts. Results keep the
+ * marks of their source. isdigit and the like know ASCII only.
+ */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -20,6 +25,7 @@ static wf_status text_arg(wf_jrun *r, const wf_jvalue *v, bool optional, const w
     return WF_OK;
 }
 
+/* Reads an integer argument; absent: `otherwise`. */
 static wf_status int_arg(wf_jrun *r, const wf_jvalue *v, int64_t otherwise, int64_t *out)
 {
     *out = otherwise;
@@ -59,6 +65,7 @@ METHOD(str_rstrip)
     return strip(r, self, arg, WF_J_RIGHT, out);
 }
 
+/* Appends bytes [from, end) of s as a string that shares its memory. */
 static wf_status push_part(wf_jrun *r, wf_jseq *to, const wf_jstr *s, size_t from, size_t end)
 {
     wf_jvalue part;
@@ -97,6 +104,8 @@ static wf_status rsplit_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jse
     for (; rest.bytes > 0; most -= most > 0) {
         if (most == 0)
             return push_part(r, to, &rest, 0, rest.bytes);
+        /* Scans from the left, since UTF-8 white space cannot be recognised backwards by one byte.
+         * Quadratic in the words; the steps below charge it. */
         size_t start = 0;
         for (size_t i = 0, length; i < rest.bytes; i += length) {
             uint32_t code;
@@ -112,6 +121,8 @@ static wf_status rsplit_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jse
     return WF_OK;
 }
 
+/* Splits at `by`, at most `most` times, from the left or (last) from the right. From the right the
+ * parts come in reverse order. */
 static wf_status split_at(wf_jrun *r, const wf_jstr *s, const wf_jstr *by, int64_t most, bool last,
                           wf_jseq *to)
 {
@@ -188,6 +199,8 @@ METHOD(str_splitlines)
     return from < s->bytes ? push_part(r, out->u.seq, s, from, s->bytes) : WF_OK;
 }
 
+/* Returns the text before, the separator and the text after; without a match the text and two empty
+ * strings. */
 static wf_status partition(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool last,
                            wf_jvalue *out)
 {
@@ -219,7 +232,7 @@ METHOD(str_rpartition)
 
 /* ---- Searching ---- */
 
-/* Converts the character range [start, end) to byte offsets, with Python's rules. Returns false
+/* Converts the character range [start, end) to byte offsets, with Python's rules. *valid is false
  * when start is after the end. */
 static wf_status search_span(wf_jrun *r, const wf_jstr *s, const wf_jvalue *start,
                              const wf_jvalue *end, size_t *from, size_t *to, bool *valid)
@@ -243,6 +256,7 @@ static wf_status search_span(wf_jrun *r, const wf_jstr *s, const wf_jvalue *star
     return WF_OK;
 }
 
+/* Finds a substring; must: fails when it is missing, otherwise -1. */
 static wf_status find(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool last, bool must,
                       wf_jvalue *out)
 {
@@ -293,6 +307,7 @@ METHOD(str_count)
     (void)args;
     WF_TRY(text_arg(r, &arg[0], false, &what));
     WF_TRY(search_span(r, self.u.str, &arg[1], &arg[2], &from, &to, &valid));
+    /* An empty string is found between all characters and at both ends. */
     if (valid && what->bytes == 0) {
         wf_jstr part = wf_jstr_part(self.u.str, from, to);
         *out = wf_jint((int64_t)wf_jstr_chars(&part) + 1);
@@ -308,6 +323,7 @@ METHOD(str_count)
     return WF_OK;
 }
 
+/* Tests a prefix or (last) suffix; a tuple matches if any of its strings does. */
 static wf_status has_end(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool last,
                          wf_jvalue *out)
 {
@@ -519,6 +535,7 @@ METHOD(str_zfill)
 
 /* ---- Predicates ---- */
 
+/* False for the empty string, as in Python. */
 static wf_status all_are(wf_jvalue self, bool (*is)(uint32_t), wf_jvalue *out)
 {
     const wf_jstr *s = self.u.str;
@@ -549,6 +566,7 @@ METHOD(str_isdigit)
     return all_are(self, is_digit, out);
 }
 
+/* Delegates to the test of the same meaning in test.c. */
 static wf_status ask_test(wf_jrun *r, wf_jvalue self, const char *name, wf_jvalue *out)
 {
     wf_jstr s = wf_jstr_literal(name);

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* parse.c - parses statements ({% %}) and the text between tags. */
+/*
+ * parse.c - parses statements ({% %}) and the text between tags.
+ *
+ * A recursive-descent parser with one token of lookahead. Statements are rows of a table; each
+ * parses from after its first word through its closing tag. All functions return NULL on failure,
+ * with the message in the context; partial trees stay in the arena. Nesting is limited by
+ * wf_jparse_enter, so hostile templates cannot exhaust the C stack.
+ */
 #include <stdio.h>
 
 #include "text/jinja/parse_priv.h"
@@ -26,7 +33,8 @@ wf_jnode *wf_jnode_new(wf_jparser *p, wf_jnode_kind kind)
     return n;
 }
 
-/* Capacities are powers of two, so only the count is stored. */
+/* Capacities are powers of two, so only the count is stored. The old arrays stay in the arena;
+ * doubling keeps that waste below the final size. */
 bool wf_jnode_push(wf_jparser *p, wf_jnode *n, const wf_jnode *child, int op)
 {
     if (!child)
@@ -105,6 +113,7 @@ static wf_jnode *parse_target(wf_jparser *p, bool with_namespace, const char *en
             break;
         comma = true;
     }
+    /* The list is const, but its nodes were allocated here and may still be changed. */
     return !n || comma ? n : (wf_jnode *)(uintptr_t)n->list[0];
 }
 
@@ -120,6 +129,7 @@ static wf_jnode *parse_one_target(wf_jparser *p, bool with_namespace)
     }
     if (p->at->kind != WF_JT_NAME)
         return wf_jparse_fail(p, "the name of a variable is missing");
+    /* true, false and none parse as constants. */
     wf_jnode *name = wf_jparse_primary(p);
     if (name && name->kind != WF_JN_NAME)
         return wf_jparse_fail(p, "cannot assign to a constant");
@@ -137,6 +147,7 @@ static wf_jnode *parse_one_target(wf_jparser *p, bool with_namespace)
 
 /* ---- Statements; p->at is after their first word ---- */
 
+/* Parses the tests and bodies; an elif is a further pair, not a nested if. */
 static wf_jnode *parse_if(wf_jparser *p)
 {
     static const char *const ends[] = {"endif", "elif", "else", NULL};
@@ -150,6 +161,7 @@ static wf_jnode *parse_if(wf_jparser *p)
     } while (wf_jskip_name(p, "elif"));
     if (wf_jskip_name(p, "endif"))
         return n;
+    /* Only `else` is left of ends[]. */
     p->at++;
     return (n->c = parse_block(p, "endif")) ? n : NULL;
 }
@@ -178,6 +190,8 @@ static wf_jnode *parse_for(wf_jparser *p)
     return (n->c = parse_block(p, "endfor")) ? n : NULL;
 }
 
+/* {% set a = b %}, or {% set a | filter %} ... {% endset %}, whose filters apply to an INPUT
+ * node. */
 static wf_jnode *parse_set(wf_jparser *p)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_SET), *input;
@@ -217,7 +231,8 @@ static bool parse_parameters(wf_jparser *p, wf_jnode *n)
 }
 
 /* Parses the body of a macro; n->op: the implicit names that it uses. Loops around the macro do not
- * count as its loops. */
+ * count as its loops, so no jump leaves it. A name used in a nested macro counts for the outer one
+ * too. */
 static wf_jnode *parse_macro_body(wf_jparser *p, wf_jnode *n, const char *end)
 {
     int uses = p->uses, loops = p->loops;
@@ -271,7 +286,8 @@ static wf_jnode *parse_with(wf_jparser *p)
     return n && (n->body = parse_block(p, "endwith")) ? n : NULL;
 }
 
-/* Hugging Face's extension, which marks the assistant's text. */
+/* Hugging Face's extension, which marks the assistant's text. Parsed like a macro, so that break
+ * and continue cannot leave the block before its output is marked. */
 static wf_jnode *parse_generation(wf_jparser *p)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_GENERATION);
@@ -298,7 +314,7 @@ static wf_jnode *parse_continue(wf_jparser *p)
 
 static const struct {
     const char *word;
-    wf_jnode *(*parse)(wf_jparser *);
+    wf_jnode *(*parse)(wf_jparser *); /* called with p->at after the word */
 } statements[] = {
     {"if", parse_if},           {"for", parse_for},
     {"set", parse_set},         {"macro", parse_macro},
@@ -307,7 +323,7 @@ static const struct {
     {"break", parse_break},     {"continue", parse_continue},
 };
 
-/* p->at is at {%. */
+/* p->at is after {%. Consumes through the final %}. */
 static wf_jnode *parse_statement(wf_jparser *p)
 {
     for (size_t i = 0; i < sizeof statements / sizeof *statements; i++)

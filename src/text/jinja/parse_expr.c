@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* parse_expr.c - parses expressions, with Jinja's grammar and operator precedence. */
+/*
+ * parse_expr.c - parses expressions, with Jinja's grammar and operator precedence.
+ *
+ * Recursive descent, from lowest to highest precedence: if-else, or, and, not, comparisons, + -, ~,
+ * * / // %, **, signs, postfix operators. One call per level of the grammar; only parentheses,
+ * signs, `not` and the like recurse from the top, and those count against MAX_DEPTH.
+ */
 #include "text/jinja/parse_priv.h"
 #include "text/jinja/string.h"
 
+/* Bounds the C stack: each level of nesting takes about fifteen calls. */
 #define MAX_DEPTH 100
 
 bool wf_jparse_enter(wf_jparser *p)
@@ -102,9 +109,11 @@ static wf_jnode *parse_name(wf_jparser *p)
         int use;
     } special[] = {
         {"caller", WF_J_USES_CALLER}, {"kwargs", WF_J_USES_KWARGS}, {"varargs", WF_J_USES_VARARGS}};
+    /* Jinja accepts both spellings of the constants. */
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
         if (wf_jskip_name(p, constants[i].name))
             return parse_const(p, constants[i].value);
+    /* Any mention counts, so a macro accepts extra arguments when its body reads them. */
     for (size_t i = 0; i < sizeof special / sizeof *special; i++)
         if (wf_jat_name(p, special[i].name))
             p->uses |= special[i].use;
@@ -175,6 +184,7 @@ wf_jnode *wf_jparse_primary(wf_jparser *p)
 static wf_jnode *parse_argument(wf_jparser *p, bool *keyword)
 {
     wf_jnode *n = NULL;
+    /* name= is a named argument only if '=' follows directly; `==` is another token. */
     const wf_jtoken *next = p->at + (p->at->kind != WF_JT_END);
     if (wf_jat_op(p, '*') || wf_jat_op(p, WF_J_OP('*', '*'))) {
         n = wf_jnode_new(p, WF_JN_STAR);
@@ -221,7 +231,7 @@ static wf_jnode *parse_call(wf_jparser *p, wf_jnode *callee)
     return n;
 }
 
-/* Parses name(.name)* of a filter or test. */
+/* Parses the name of a filter or test. jinja2's grammar allows dots, but no built-in has one. */
 static const wf_jstr *parse_dotted(wf_jparser *p)
 {
     if (p->at->kind != WF_JT_NAME) {
@@ -254,7 +264,8 @@ wf_jnode *wf_jparse_filters(wf_jparser *p, wf_jnode *n, bool inline_first)
 
 static wf_jnode *parse_postfix(wf_jparser *p, wf_jnode *n);
 
-/* p->at is after `is`. */
+/* Parses the test after `is`, with arguments in parentheses or a single one without. An operator
+ * word after the name is not its argument. */
 static wf_jnode *parse_test(wf_jparser *p, wf_jnode *operand)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_TEST);
@@ -296,6 +307,7 @@ static wf_jnode *parse_subscript(wf_jparser *p)
     }
     if (colons == 0)
         return part[0] ? part[0] : wf_jparse_fail(p, "an index is missing");
+    /* The list has exactly three entries and count stays 0; readers of a slice know the length. */
     n = wf_jnode_new(p, WF_JN_SLICE);
     n = n && (n->list = wf_arena_alloc(p->arena, 3 * sizeof *n->list)) ? n : NULL;
     for (int i = 0; n && i < 3; i++)
@@ -324,6 +336,7 @@ static wf_jnode *parse_item(wf_jparser *p, wf_jnode *object)
     return wf_jexpect_op(p, ']') ? n : NULL;
 }
 
+/* Parses what follows a dot: a name, or an integer, which is an index. */
 static wf_jnode *parse_attribute(wf_jparser *p, wf_jnode *object)
 {
     const wf_jtoken *t = p->at;
@@ -373,6 +386,7 @@ static wf_jnode *parse_filters_and_tests(wf_jparser *p, wf_jnode *n)
 
 /* ---- Operators ---- */
 
+/* Parses signs and postfix operators. A sign binds tighter than a filter: -1|abs is (-1)|abs. */
 static wf_jnode *parse_unary(wf_jparser *p, bool with_filter)
 {
     wf_jnode *n;
@@ -407,6 +421,7 @@ static const struct {
 };
 enum { LEVELS = sizeof levels / sizeof *levels };
 
+/* Returns the operator of this level at p->at, or 0. */
 static int op_of_level(const wf_jparser *p, int level)
 {
     for (int i = 0; levels[level].op[i]; i++)
@@ -415,6 +430,7 @@ static int op_of_level(const wf_jparser *p, int level)
     return 0;
 }
 
+/* Parses a flat list per level, so a long chain of operators does not recurse. */
 static wf_jnode *parse_math(wf_jparser *p, int level)
 {
     if (level == LEVELS)

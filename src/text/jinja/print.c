@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* print.c - prints values: Python's str and repr, and JSON as Hugging Face's tojson writes it. */
+/*
+ * print.c - prints values: Python's str and repr, and JSON as Hugging Face's tojson writes it.
+ *
+ * Output is byte for byte that of Python: shortest floats, quotes chosen like repr, JSON separators
+ * of json.dumps. Escapes carry the mark of the character that they replace. Nested values recurse
+ * with a frame each, so lists that contain themselves fail instead of recursing forever.
+ */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -16,6 +22,7 @@ void wf_jprint_double(char *out, double value)
         strcpy(out, isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
         return;
     }
+    /* 17 significant digits identify any double, so the last try always succeeds. */
     for (int precision = 0; precision < 17; precision++) {
         snprintf(text, sizeof text, "%.*e", precision, value);
         if (strtod(text, NULL) == value)
@@ -29,6 +36,7 @@ void wf_jprint_double(char *out, double value)
     int exponent = atoi(s + 1), at = 0;
     if (signbit(value))
         out[at++] = '-';
+    /* The bounds at which Python's repr changes to scientific notation. */
     if (exponent < -4 || exponent >= 16) {
         out[at++] = digit[0];
         if (n > 1)
@@ -60,6 +68,7 @@ static wf_status put_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v)
 
 /* ---- repr ---- */
 
+/* Appends \n, \x1b, \u200b, ... for a character that repr does not print. */
 static wf_status put_repr_char(wf_jrun *r, wf_jbuf *b, uint32_t code, bool plain)
 {
     static const char plain_of[] = "\n\r\t\\", letter[] = "nrt\\";
@@ -76,6 +85,7 @@ static wf_status put_repr_char(wf_jrun *r, wf_jbuf *b, uint32_t code, bool plain
 
 static wf_status put_repr_string(wf_jrun *r, wf_jbuf *b, const wf_jstr *s)
 {
+    /* Python prefers single quotes, unless only double quotes avoid an escape. */
     bool single = s->bytes && memchr(s->text, '\'', s->bytes) && !memchr(s->text, '"', s->bytes);
     char quote = single ? '"' : '\'';
     WF_TRY(wf_jbuf_put(r, b, &quote, 1, false));
@@ -183,6 +193,7 @@ wf_status wf_jstr_of(wf_jrun *r, wf_jvalue v, const wf_jstr **out)
 
 /* ---- JSON ---- */
 
+/* Code points above U+FFFF become a pair of surrogates. */
 static wf_status put_json_escape(wf_jrun *r, wf_jbuf *b, uint32_t code, bool plain)
 {
     static const char plain_of[] = "\"\\\n\r\t\f\b", letter[] = "\"\\nrtfb";
@@ -217,6 +228,7 @@ static wf_status put_json_string(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, bool 
     return wf_jbuf_text(r, b, "\"");
 }
 
+/* NaN and Infinity are not JSON, but json.dumps writes them. */
 static wf_status put_json_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v)
 {
     if (v->kind == WF_J_FLOAT && !isfinite(v->u.number))
@@ -230,6 +242,7 @@ static wf_status put_json_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v)
 static wf_status put_json(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v, const wf_jjson *form,
                           size_t level);
 
+/* Starts a line at `level`, if the form is indented. */
 static wf_status new_line(wf_jrun *r, wf_jbuf *b, const wf_jjson *form, size_t level)
 {
     if (!form->indent)
@@ -281,6 +294,7 @@ static wf_status put_json_dict(wf_jrun *r, wf_jbuf *b, const wf_jdict *d, const 
         key[i] = d->entry[i].key;
         value[i] = d->entry[i].value;
     }
+    /* Sorting copies: the dict's own order must not change. */
     if (form->sort_keys)
         WF_TRY(wf_jsort(r, key, value, d->count, false));
     WF_TRY(wf_jbuf_text(r, b, "{"));

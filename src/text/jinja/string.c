@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/* string.c - see string.h. */
+/*
+ * string.c - see string.h.
+ *
+ * A buffer is one allocation of 2 * cap bytes: the text, then one mark per byte. Substrings share
+ * the memory of their string, so slicing copies nothing and nothing is ever freed singly.
+ */
 #include "text/jinja/string.h"
 
-#define FIRST_BYTES 64
+#define FIRST_BYTES 64 /* capacity of a buffer's first allocation */
 
 wf_jstr wf_jstr_part(const wf_jstr *s, size_t from, size_t to)
 {
@@ -16,6 +21,8 @@ wf_jstr wf_jstr_part(const wf_jstr *s, size_t from, size_t to)
 
 /* ---- Building ---- */
 
+/* Makes room for `bytes` more. Growing moves the contents and leaves the old memory to its
+ * strings. */
 static wf_status make_room(wf_jrun *r, wf_jbuf *b, size_t bytes)
 {
     size_t need, cap = b->cap ? b->cap : FIRST_BYTES;
@@ -88,6 +95,8 @@ wf_status wf_jbuf_char(wf_jrun *r, wf_jbuf *b, uint32_t code, bool plain)
     return wf_jbuf_put(r, b, text, wf_utf8_write(text, code), plain);
 }
 
+/* The string keeps a pointer to the buffer's descriptor, so that wf_jstr_concat can append in
+ * place. */
 wf_status wf_jbuf_take(wf_jrun *r, wf_jbuf *b, wf_jvalue *out)
 {
     wf_jbuf *shared = wf_jrun_alloc(r, 1, sizeof *shared);
@@ -115,6 +124,7 @@ wf_status wf_jstr_concat(wf_jrun *r, const wf_jstr *a, const wf_jstr *b, wf_jval
         return wf_jbuf_take(r, &own, out);
     }
     if (buf->cap - buf->used < b->bytes) { /* moves; the old buffer stays for its other strings */
+        /* cap == used forces the append below to move, so the shared bytes are only read. */
         own.text = (char *)(uintptr_t)a->text;
         own.mark = (uint8_t *)(uintptr_t)a->mark;
         own.used = own.cap = a->bytes;
@@ -143,6 +153,8 @@ wf_status wf_jstr_repeat(wf_jrun *r, const wf_jstr *s, int64_t times, wf_jvalue 
 
 /* ---- Characters ---- */
 
+/* Follows the table of well-formed sequences in the Unicode standard: lead bytes C0, C1 and F5 to
+ * FF, overlong forms and surrogates are invalid. */
 size_t wf_utf8_next(const char *text, size_t bytes, uint32_t *code)
 {
     const unsigned char *s = (const unsigned char *)text;
@@ -188,6 +200,8 @@ size_t wf_jstr_offset(const wf_jstr *s, size_t index)
     return at;
 }
 
+/* A step of 1 shares the string's memory; any other step copies, with a table of offsets to keep it
+ * linear. */
 wf_status wf_jstr_slice(wf_jrun *r, const wf_jstr *s, const wf_jvalue part[3], wf_jvalue *out)
 {
     int64_t first, step;
@@ -253,9 +267,12 @@ wf_status wf_jstr_map(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, wf_jcase to)
     WF_TRY(wf_jrun_step_bytes(r, s->bytes));
     for (size_t i = 0, length; i < s->bytes; i += length) {
         uint32_t code, mapped[3];
+        /* All bytes of a character come from one place, so its first byte's mark holds for the
+         * result. */
         bool plain = s->mark ? s->mark[i] & WF_J_PLAIN : s->plain;
         length = wf_utf8_next(s->text + i, s->bytes - i, &code);
         int n = wf_char_map(code, to, mapped);
+        /* Bytes that are not UTF-8 stay as they are. */
         if (code == 0xFFFD || (n == 1 && mapped[0] == code))
             WF_TRY(wf_jbuf_part(r, b, s, i, i + length));
         else
@@ -267,6 +284,8 @@ wf_status wf_jstr_map(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, wf_jcase to)
 
 /* ---- Searching ---- */
 
+/* Plain search, O(places x pattern bytes) at worst. Steps are charged every 4096 places, so a
+ * hostile pattern stops at the limit. */
 wf_status wf_jstr_find(wf_jrun *r, const wf_jstr *s, size_t from, size_t to, const wf_jstr *what,
                        bool last, size_t *out)
 {
@@ -316,6 +335,7 @@ wf_status wf_jstr_replace(wf_jrun *r, const wf_jstr *s, const wf_jstr *old, cons
     return wf_jbuf_take(r, &b, out);
 }
 
+/* Returns whether the character of `bytes` bytes at text is in the set. */
 static bool to_strip(const char *text, size_t bytes, const wf_jstr *set)
 {
     uint32_t code;
@@ -340,6 +360,8 @@ wf_jstr wf_jstr_strip(const wf_jstr *s, const wf_jstr *set, int sides)
             break;
     }
     for (; (sides & WF_J_RIGHT) && from < to; to -= length) {
+        /* Walk back over continuation bytes to the last character's lead byte. If that is not valid
+         * UTF-8, the last byte is a character by itself. */
         for (length = 1; length < 4 && length < to - from; length++)
             if ((s->text[to - length] & 0xC0) != 0x80)
                 break;

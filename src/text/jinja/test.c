@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* test.c - the tests that can follow `is`. */
+/*
+ * test.c - the tests that can follow `is`.
+ *
+ * Results match jinja2 with its default Undefined: an undefined value is iterable, a sequence and
+ * callable. Nothing is escaped automatically, so `escaped` is always false.
+ */
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
@@ -36,6 +41,7 @@ SIMPLE(test_callable, v->kind == WF_J_FUNC || v->kind == WF_J_MACRO || v->kind =
                           v->kind == WF_J_UNDEFINED)
 SIMPLE(test_escaped, false && v)
 
+/* Returns whether v % by == rest, with Python's remainder. */
 static wf_status rest_is(wf_jrun *r, wf_jvalue v, wf_jvalue by, int64_t rest, wf_jvalue *out)
 {
     bool equal;
@@ -63,6 +69,7 @@ TEST(test_divisibleby)
     return rest_is(r, self, arg[0], 0, out);
 }
 
+/* True if there is a cased character and every one has the given case. */
 static wf_status all_of_case(wf_jrun *r, wf_jvalue self, wf_jcase which, wf_jvalue *out)
 {
     const wf_jstr *s;
@@ -118,6 +125,7 @@ TEST(test_ne)
     return WF_OK;
 }
 
+/* Defines a comparison; `holds` is an expression of `order`, which is -1, 0 or 1. */
 #define ORDER(name, holds)                          \
     TEST(name)                                      \
     {                                               \

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* value.c - see value.h. */
+/*
+ * value.c - see value.h.
+ *
+ * Sequences and dicts grow by doubling; old arrays stay in the arena until the run ends. Dict
+ * lookups are linear, which suits the few keys of messages; d->count / 4 steps are charged for
+ * each, so that large dicts exhaust the step limit instead of time.
+ */
 #include "text/jinja/value.h"
 
 #include <math.h>
@@ -19,6 +25,7 @@ wf_status wf_jrun_fail(wf_jrun *r, const char *fmt, ...)
     return wf_fail(r->ctx, WF_ERR_FORMAT, "%s, line %d: %s", r->what, r->line, text);
 }
 
+/* The second check subtracts one chunk, which the arena may hold without having used it. */
 void *wf_jrun_alloc(wf_jrun *r, size_t count, size_t size)
 {
     size_t bytes, total;
@@ -36,6 +43,7 @@ void *wf_jrun_alloc(wf_jrun *r, size_t count, size_t size)
 
 wf_status wf_jrun_step(wf_jrun *r, size_t steps)
 {
+    /* steps never exceeds max_steps, so the subtraction cannot wrap. */
     if (steps > r->max_steps - r->steps)
         return wf_jrun_fail(r, "the template took more than %llu steps",
                             (unsigned long long)r->max_steps);
@@ -100,6 +108,7 @@ wf_status wf_jseq_new(wf_jrun *r, wf_jkind kind, size_t room, wf_jvalue *out)
     return WF_OK;
 }
 
+/* Invalidates pointers to seq->item. */
 wf_status wf_jseq_push(wf_jrun *r, wf_jseq *seq, wf_jvalue v)
 {
     void *items = seq->item;
@@ -131,6 +140,8 @@ wf_status wf_jrange_new(wf_jrun *r, int64_t start, int64_t stop, int64_t step, w
     enum { MOST = 100000 };
     if (step == 0)
         return wf_jrun_fail(r, "the step of range() must not be 0");
+    /* In double, because stop - start can overflow. Rounding does not matter near the limit of
+     * 100,000. */
     double count = ceil(((double)stop - (double)start) / (double)step);
     if (count > MOST)
         return wf_jrun_fail(r, "a range has more than %d items", MOST);
@@ -141,6 +152,7 @@ wf_status wf_jrange_new(wf_jrun *r, int64_t start, int64_t stop, int64_t step, w
     seq->range[1] = stop;
     seq->range[2] = step;
     for (size_t i = 0; i < n; i++)
+        /* Cannot overflow: every item lies between start and stop. */
         WF_TRY(wf_jseq_push(r, seq, wf_jint(start + (int64_t)i * step)));
     return WF_OK;
 }
@@ -190,6 +202,7 @@ bool wf_jtruth(const wf_jvalue *v)
     }
 }
 
+/* Ignores the order of entries, as Python does. Quadratic; lookups charge the steps. */
 static wf_status dicts_equal(wf_jrun *r, const wf_jdict *a, const wf_jdict *b, bool *out)
 {
     *out = a->count == b->count;
@@ -213,6 +226,7 @@ static wf_status seqs_equal(wf_jrun *r, const wf_jseq *a, const wf_jseq *b, bool
     return WF_OK;
 }
 
+/* Views, iterators, macros and the like are equal only if identical. */
 static wf_status same_kind_equal(wf_jrun *r, const wf_jvalue *a, const wf_jvalue *b, bool *out)
 {
     switch (a->kind) {
@@ -258,6 +272,7 @@ static int sign_of(double a, double b)
     return (a > b) - (a < b);
 }
 
+/* Lists compare like words: by the first pair of different items, then by length. */
 wf_status wf_jorder(wf_jrun *r, wf_jvalue a, wf_jvalue b, int *out)
 {
     if (wf_jis_int(&a) && wf_jis_int(&b)) {
@@ -283,6 +298,7 @@ wf_status wf_jorder(wf_jrun *r, wf_jvalue a, wf_jvalue b, int *out)
     const wf_jseq *x = a.u.seq, *y = b.u.seq;
     bool equal = true;
     size_t i = 0;
+    /* Ends with i at the first pair that differs. */
     for (; i < x->count && i < y->count && equal; i += equal) {
         WF_TRY(wf_jrun_step(r, 1));
         WF_TRY(wf_jequal(r, x->item[i], y->item[i], &equal));
@@ -337,6 +353,7 @@ wf_status wf_jlength(wf_jrun *r, wf_jvalue v, size_t *out)
     return WF_OK;
 }
 
+/* Returns the items that are left, without a copy, and marks them as consumed. */
 static wf_status walk_iterator(wf_jrun *r, wf_jseq *from, wf_jseq **out)
 {
     wf_jvalue rest;
@@ -378,7 +395,7 @@ wf_status wf_jwalk(wf_jrun *r, wf_jvalue v, wf_jseq **out)
 }
 
 /* Merges [0, mid) and [mid, count) of both arrays, using `spare`, which has room for 2 * count
- * values. */
+ * values. Equal keys keep their order, also in reverse, as Python's sort(reverse=True) does. */
 static wf_status merge(wf_jrun *r, wf_jvalue *key, wf_jvalue *item, size_t mid, size_t count,
                        bool reverse, wf_jvalue *spare)
 {
@@ -400,6 +417,7 @@ static wf_status merge(wf_jrun *r, wf_jvalue *key, wf_jvalue *item, size_t mid, 
     return WF_OK;
 }
 
+/* Bottom-up merge sort: O(count log count) comparisons, each charged as a step. */
 wf_status wf_jsort(wf_jrun *r, wf_jvalue *key, wf_jvalue *item, size_t count, bool reverse)
 {
     if (count < 2)
@@ -478,6 +496,7 @@ wf_status wf_jdict_set(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value)
     return WF_OK;
 }
 
+/* Keeps the order; linear in the entries behind e. */
 void wf_jdict_remove(wf_jdict *d, wf_jentry *e)
 {
     size_t behind = d->count - (size_t)(e - d->entry) - 1;
@@ -487,7 +506,8 @@ void wf_jdict_remove(wf_jdict *d, wf_jentry *e)
 
 /* ---- Indices ---- */
 
-/* Resolves one bound of a slice and clamps it to [low, high]. */
+/* Resolves one bound of a slice and clamps it to [low, high]; negative values count from the
+ * end. */
 static wf_status bound(wf_jrun *r, const wf_jvalue *v, int64_t count, int64_t low, int64_t high,
                        int64_t otherwise, int64_t *out)
 {

@@ -3,7 +3,11 @@
  * value.h - values of the template interpreter, and the state of a run.
  *
  * All values are allocated in the run's arena and freed with it; there is no reference counting.
- * Lists and dicts are shared by reference, as in Python. Strings are immutable.
+ * Lists and dicts are shared by reference, as in Python, so a list can contain itself: every
+ * recursion over values counts frames. Strings are immutable.
+ *
+ * Each byte of a string carries a mark that says where it came from. Control tokens are recognised
+ * only in bytes that the template itself wrote.
  */
 #ifndef WF_TEXT_JINJA_VALUE_H
 #define WF_TEXT_JINJA_VALUE_H
@@ -34,7 +38,7 @@ typedef enum {
     WF_J_LOOP
 } wf_jkind;
 
-/* Marks of bytes. */
+/* Marks of bytes, combined by |. */
 enum {
     WF_J_PLAIN = 1,    /* came from the variables */
     WF_J_GENERATED = 2 /* written inside {% generation %} */
@@ -43,7 +47,7 @@ enum {
 /* A growing string, with a mark per byte. */
 typedef struct {
     char *text;
-    uint8_t *mark;
+    uint8_t *mark; /* [cap], in the allocation of text */
     size_t used, cap;
 } wf_jbuf;
 
@@ -65,6 +69,7 @@ typedef struct wf_jloop wf_jloop;
 struct wf_jvalue {
     wf_jkind kind;
     union {
+        /* Which member is valid follows from kind; none is for ABSENT, NONE. */
         bool boolean;
         int64_t integer;
         double number;
@@ -78,7 +83,7 @@ struct wf_jvalue {
 };
 
 struct wf_jseq {
-    wf_jvalue *item;
+    wf_jvalue *item; /* [cap] */
     size_t count, cap;
     size_t at;        /* of an iterator: items consumed */
     const char *name; /* of a view: its name in Python */
@@ -89,7 +94,7 @@ typedef struct {
     wf_jvalue key, value;
 } wf_jentry;
 
-struct wf_jdict { /* in insertion order */
+struct wf_jdict { /* in insertion order, searched linearly */
     wf_jentry *entry;
     size_t count, cap;
 };
@@ -98,22 +103,23 @@ struct wf_jdict { /* in insertion order */
 typedef struct wf_jscope wf_jscope;
 typedef struct {
     wf_ctx *ctx;
-    const char *what; /* the template's name in messages */
-    wf_arena arena;
-    size_t bytes, max_bytes; /* requested from the arena */
-    uint64_t held;           /* bytes that the context held before the run */
-    uint64_t steps, max_steps;
-    int frames, max_frames; /* nested C calls of the interpreter */
-    int calls, max_calls;   /* nested macros, callers and recursive loops */
-    int line;               /* of the node being evaluated */
-    int64_t now;            /* seconds since 1970 */
-    wf_jscope *globals;     /* the variables and the global functions */
-    wf_jvalue input;        /* output captured by a filter or set block, for its first filter */
-    wf_jbuf out;
+    const char *what;          /* the template's name in messages */
+    wf_arena arena;            /* owns all values */
+    size_t bytes, max_bytes;   /* requested from the arena */
+    uint64_t held;             /* bytes that the context held before the run */
+    uint64_t steps, max_steps; /* work done so far; bounds the time of a run */
+    int frames, max_frames;    /* nested C calls of the interpreter */
+    int calls, max_calls;      /* nested macros, callers and recursive loops */
+    int line;                  /* of the node being evaluated */
+    int64_t now;               /* seconds since 1970 */
+    wf_jscope *globals;        /* the variables and the global functions */
+    wf_jvalue input;           /* output captured by a filter or set block, for its first filter */
+    wf_jbuf out;               /* the template's output */
 } wf_jrun;
 
 /* ---- The run ---- */
 
+/* Fails with the template's name and the current line in front of the message. */
 wf_status wf_jrun_fail(wf_jrun *r, const char *fmt, ...) WF_PRINTF(2, 3);
 /* Allocates zeroed memory that lives until the run ends; NULL, with a message: out of memory, or
  * limit reached. */
@@ -160,11 +166,14 @@ static inline wf_jvalue wf_jstring(const wf_jstr *s)
 {
     return (wf_jvalue){.kind = WF_J_STRING, .u.str = s};
 }
+/* Copies the descriptor, not the bytes. */
 wf_status wf_jstr_new(wf_jrun *r, wf_jstr s, wf_jvalue *out);
+/* Creates an empty sequence with room for `room` items. */
 wf_status wf_jseq_new(wf_jrun *r, wf_jkind kind, size_t room, wf_jvalue *out);
 wf_status wf_jseq_push(wf_jrun *r, wf_jseq *seq, wf_jvalue v);
 /* Creates a tuple of two values, as items() returns. */
 wf_status wf_jpair_new(wf_jrun *r, wf_jvalue a, wf_jvalue b, wf_jvalue *out);
+/* Creates an empty dict or namespace. */
 wf_status wf_jdict_new(wf_jrun *r, wf_jkind kind, wf_jvalue *out);
 /* Creates a range; more than 100,000 items are refused, as in Jinja's sandbox. */
 wf_status wf_jrange_new(wf_jrun *r, int64_t start, int64_t stop, int64_t step, wf_jvalue *out);
@@ -199,11 +208,15 @@ static inline double wf_jfloat_of(const wf_jvalue *v)
 }
 /* Returns Python's name of the type. */
 const char *wf_jkind_name(wf_jkind kind);
+/* Python's truth value; never fails. */
 bool wf_jtruth(const wf_jvalue *v);
+/* Compares by value, numbers across kinds; fails only if a limit is reached. */
 wf_status wf_jequal(wf_jrun *r, wf_jvalue a, wf_jvalue b, bool *out);
 /* *out is -1, 0 or 1. Fails for values that Python cannot order. */
 wf_status wf_jorder(wf_jrun *r, wf_jvalue a, wf_jvalue b, int *out);
+/* Evaluates `item in container`. Consumes an iterator. */
 wf_status wf_jcontains(wf_jrun *r, wf_jvalue container, wf_jvalue item, bool *out);
+/* The length of a string is in characters; an undefined value has length 0. */
 wf_status wf_jlength(wf_jrun *r, wf_jvalue v, size_t *out);
 /* Returns the items of an iteration over v, as a sequence that the caller may keep but not modify.
  * Consumes an iterator. */
@@ -215,10 +228,13 @@ wf_status wf_jsort(wf_jrun *r, wf_jvalue *key, wf_jvalue *item, size_t count, bo
 
 /* *out is NULL when the key is missing. Fails for a key that Python cannot hash. */
 wf_status wf_jdict_find(wf_jrun *r, const wf_jdict *d, wf_jvalue key, wf_jentry **out);
+/* Replaces the value of an equal key, or appends. */
 wf_status wf_jdict_set(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value);
 /* Appends a key that must be new. */
 wf_status wf_jdict_push(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value);
+/* Removes entry e of d and keeps the order of the rest. */
 void wf_jdict_remove(wf_jdict *d, wf_jentry *e);
+/* Charges no steps; callers do. */
 wf_jentry *wf_jdict_find_text(const wf_jdict *d, const char *text, size_t bytes);
 
 /* ---- Indices ---- */
