@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* added.c - see added.h. */
+/*
+ * added.c - see added.h.
+ *
+ * The automaton is a trie of reversed tokens with failure links. It is built level by level: the
+ * tokens below a node are a range of order[], which a counting sort splits by the next byte. So
+ * building takes O(bytes of all tokens) plus 256 per node with several tokens, and memory is at
+ * most one node per byte.
+ *
+ * A scan computes the best token for every byte of a block, then walks forwards through it.
+ */
 #include "text/added.h"
 
 #include <string.h>
@@ -9,10 +18,12 @@
 #include "text/unicode.h"
 #include "text/utf8.h"
 
-#define BLOCK 16384 /* bytes of text scanned at once */
+#define BLOCK 16384 /* bytes of text scanned at once; bounds the buffer */
 
 /* ---- Building ---- */
 
+/* Returns the child of `node` by this byte, or 0, which is the root and nobody's child. Nodes below
+ * the root have few children, so a binary search suffices there. */
 static uint32_t find_child(const wf_added *a, uint32_t node, uint8_t byte)
 {
     if (node == 0)
@@ -30,6 +41,8 @@ static uint32_t find_child(const wf_added *a, uint32_t node, uint8_t byte)
     return 0;
 }
 
+/* Follows failure links until a child exists. Linear in the text overall: each link shortens the
+ * match, each child lengthens it by one. */
 static uint32_t step(const wf_added *a, uint32_t node, uint8_t byte)
 {
     for (;; node = a->fail[node]) {
@@ -49,15 +62,17 @@ typedef struct {
     uint32_t *order, *sorted; /* [count] indices of tokens */
     range *level, *next;      /* [count + 1] nodes of one depth */
     uint32_t count, width;    /* tokens; nodes of the next level */
-    uint32_t depth;
+    uint32_t depth;           /* of the level that is split */
 } builder;
 
+/* Returns the token's byte at this depth, counted from its end. */
 static uint8_t byte_at(const builder *b, uint32_t index)
 {
     const wf_added_token *t = &b->a->token[index];
     return (uint8_t)t->text[t->bytes - 1 - b->depth];
 }
 
+/* The failure link refers to a shallower node, so all links that step() follows exist already. */
 static void add_child(builder *b, uint32_t parent, uint8_t byte, uint32_t low, uint32_t high)
 {
     wf_added *a = b->a;
@@ -73,6 +88,7 @@ static void add_child(builder *b, uint32_t parent, uint8_t byte, uint32_t low, u
 static void end_tokens(builder *b, range *r)
 {
     wf_added *a = b->a;
+    /* `below` is the longest token that ends the path of the failure link: a shorter token. */
     int32_t own = -1, below = r->node == 0 ? -1 : a->best[a->fail[r->node]];
     uint32_t kept = r->low;
     for (uint32_t i = r->low; i < r->high; i++) {
@@ -85,6 +101,7 @@ static void end_tokens(builder *b, range *r)
     r->high = kept;
     a->best[r->node] = own < 0 ? below : own;
     if (own >= 0)
+        /* Of all shorter tokens here, the longest whose control differs from own's. */
         a->other[own] = below < 0                                          ? -1
                         : a->token[below].control != a->token[own].control ? below
                                                                            : a->other[below];
@@ -96,6 +113,7 @@ static void split_range(builder *b, range r)
 {
     b->a->child[r.node] = b->a->nodes;
     end_tokens(b, &r);
+    /* Most nodes have one token; skip the 256-entry sort. */
     if (r.high - r.low == 1) {
         add_child(b, r.node, byte_at(b, b->order[r.low]), r.low, r.high);
         return;
@@ -117,6 +135,7 @@ static void split_range(builder *b, range r)
     }
 }
 
+/* Breadth first, so that node numbers ascend by level and children are contiguous. */
 static void build(builder *b)
 {
     b->level[0] = (range){0, 0, b->count};
@@ -128,9 +147,11 @@ static void build(builder *b)
         b->level = b->next;
         b->next = done;
     }
+    /* Ends the last node's children. */
     b->a->child[b->a->nodes] = b->a->nodes;
 }
 
+/* Returns whether the automaton contains this token. An empty text is a disabled token. */
 static bool takes(const wf_added_token *t, bool normalized)
 {
     return t->normalized == normalized && t->bytes > 0 && wf_utf8_valid(t->text, t->bytes);
@@ -207,6 +228,7 @@ void wf_added_scan_begin(wf_added_scan *s, const wf_added *a, const char *text,
                          .room = s->room,
                          .added = a,
                          .text = text,
+                         /* Marks matter only if a control token could match. */
                          .plain = a->control ? plain : NULL,
                          .control = control,
                          .n = n};
@@ -226,6 +248,7 @@ static int32_t best_of(const wf_added *a, uint32_t node, bool control)
     return best < 0 || a->token[best].control == control ? best : a->other[best];
 }
 
+/* Returns the token with more bytes; ties go to y. -1: missing. */
 static int32_t longer(const wf_added *a, int32_t x, int32_t y)
 {
     return x < 0 ? y : y < 0 || a->token[x].bytes > a->token[y].bytes ? x : y;
@@ -266,6 +289,7 @@ static wf_status look(wf_added_scan *s)
     return WF_OK;
 }
 
+/* Returns the start of the character that ends before text[at], at > 0, in valid UTF-8. */
 static size_t char_before(const char *text, size_t at)
 {
     do
@@ -280,6 +304,7 @@ static bool has_class(const char *text, size_t at, unsigned class)
     return wf_char_class(wf_utf8_decode(text + at, &length)) & class;
 }
 
+/* Returns whether no word character touches the token, as single_word demands. */
 static bool stands_alone(const char *text, size_t n, size_t begin, size_t end)
 {
     return !(begin > 0 && has_class(text, char_before(text, begin), WF_CHAR_WORD)) &&
@@ -310,6 +335,7 @@ static bool matches(wf_added_scan *s, const wf_added_token *t, size_t at, wf_add
         return false;
     while (t->lstrip && begin > s->offset &&
            has_class(s->text, char_before(s->text, begin), WF_CHAR_SPACE))
+        /* Stops at the last match, so white space is scanned once per match. */
         begin = char_before(s->text, begin);
     if (t->lstrip && begin < s->offset)
         begin = s->offset;
@@ -334,6 +360,7 @@ wf_status wf_added_scan_next(wf_added_scan *s, bool *found, wf_added_match *out)
         }
         const wf_added_token *t = &s->added->token[index];
         *found = matches(s, t, s->at, out);
+        /* A token that does not match is passed over as a whole, as in the package tokenizers. */
         s->at += t->bytes;
     }
     if (*found)

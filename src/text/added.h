@@ -12,8 +12,8 @@
 #include "base/arena.h"
 #include "base/ctx.h"
 
-#define WF_ADDED_BYTES_MOST 1024              /* limit of one token */
-#define WF_ADDED_BYTES_ALL ((size_t)64 << 20) /* limit of all tokens together */
+#define WF_ADDED_BYTES_MOST 1024              /* bytes; limit of one token */
+#define WF_ADDED_BYTES_ALL ((size_t)64 << 20) /* bytes; bounds the automaton's memory */
 
 typedef struct {
     int32_t id;
@@ -52,13 +52,13 @@ typedef struct {
 
 /* A scan of one text. `buffer` is reused by the next scan and freed by wf_added_scan_free. */
 typedef struct {
-    wf_ctx *ctx;
-    int32_t *buffer;
+    wf_ctx *ctx;     /* owns buffer; set by the caller before the first scan */
+    int32_t *buffer; /* [room] best token that starts at each byte of the block, or -1 */
     size_t room;
     const wf_added *added;
     const char *text;
-    const uint8_t *plain;
-    bool control;
+    const uint8_t *plain;     /* [n] marks, or NULL */
+    bool control;             /* control tokens may match */
     size_t n, at;             /* bytes of the text; position of the search */
     size_t offset;            /* end of the last match */
     size_t begin, end;        /* buffer[] covers text[begin .. end) */

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* bpe.c - see bpe.h. */
+/*
+ * bpe.c - see bpe.h.
+ *
+ * A stretch of a word is an array of slots. A symbol occupies length[] slots; id[] is valid in its
+ * first slot, and its length stands in the first and last one, so both neighbours are found in
+ * O(1). A merge only rewrites these ends. The heap may hold stale pairs; is_current recognises them
+ * when they are popped.
+ */
 #include "text/bpe.h"
 
 #include <string.h>
@@ -10,14 +17,15 @@
 #include "base/mem.h"
 #include "text/utf8.h"
 
-#define NOWHERE UINT32_MAX
-#define NO_TOKEN (-1)
-#define GONE (-2)
-#define STRETCH 4096 /* slots after which a word is cut at the next possible boundary */
-#define JOINED_BITS (1u << 20)
+#define NOWHERE UINT32_MAX     /* no slot */
+#define NO_TOKEN (-1)          /* a character that is not a token by itself */
+#define GONE (-2)              /* the symbol was merged into the one before it */
+#define STRETCH 4096           /* slots after which a word is cut at the next possible boundary */
+#define JOINED_BITS (1u << 20) /* 128 KiB of Bloom filter */
 
 /* ---- The hash table of merges ---- */
 
+/* At least twice as many slots as merges, so that linear probing ends quickly and always. */
 wf_status wf_merges_init(wf_merges *m, wf_arena *arena, size_t count)
 {
     uint32_t slots = 16;
@@ -29,6 +37,7 @@ wf_status wf_merges_init(wf_merges *m, wf_arena *arena, size_t count)
     return m->slot ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* Returns the slot of this pair, or the free slot where it belongs. */
 static wf_merge *merge_slot(const wf_merges *m, uint32_t left, uint32_t right)
 {
     uint32_t i = wf_hash_u64((uint64_t)left << 32 | right) & m->mask;
@@ -65,6 +74,7 @@ static int32_t find_any(const wf_bpe *b, const char *text, size_t bytes)
     return id >= 0 && !b->vocab->token[id].outside ? id : -1;
 }
 
+/* Returns a token of the model that is not a control token; -1: missing. */
 static int32_t find_plain(const wf_bpe *b, const char *text, size_t bytes)
 {
     int32_t id = find_any(b, text, bytes);
@@ -73,6 +83,7 @@ static int32_t find_plain(const wf_bpe *b, const char *text, size_t bytes)
 
 /* ---- Character pairs that can be adjacent in a token ---- */
 
+/* One hash per pair. A false positive only delays a cut. */
 static uint32_t join_bit(uint32_t left, uint32_t right)
 {
     uint64_t mixed = ((uint64_t)left << 32 | right) * 0x9E3779B97F4A7C15u;
@@ -124,6 +135,7 @@ static bool join_merge(wf_bpe *b, const wf_merge *m)
     return true;
 }
 
+/* Fills the filter from the tokens (scores) or the merges, whichever decides what can merge. */
 static void index_joins(wf_bpe *b)
 {
     bool known = true;
@@ -138,6 +150,8 @@ static void index_joins(wf_bpe *b)
 
 /* ---- Control tokens that merges would make: text becomes their parts instead ---- */
 
+/* Records for each control token the merge of the best rank that makes it. Most vocabularies have
+ * none, so the tables are allocated on demand. */
 static wf_status index_parts(wf_bpe *b, wf_arena *arena)
 {
     uint32_t *rank = NULL;
@@ -210,6 +224,7 @@ wf_status wf_bpe_push(wf_bpe_run *r, int32_t id)
     return WF_OK;
 }
 
+/* Makes room for `slots` slots; fails for a stretch beyond the limit. */
 static wf_status make_room(wf_bpe_run *r, uint32_t slots)
 {
     if (slots <= r->room)
@@ -219,6 +234,7 @@ static wf_status make_room(wf_bpe_run *r, uint32_t slots)
                        "the text has a word of more than %u MiB, the tokenizer's limit; add spaces "
                        "or line breaks",
                        WF_STRETCH_MOST >> 20);
+    /* The limit above keeps doubling far below 2^32. */
     uint32_t room = r->room ? r->room : 256;
     while (room < slots)
         room *= 2;
@@ -247,6 +263,7 @@ static wf_status make_heap(wf_bpe_run *r, size_t room)
 
 /* ---- A 4-ary heap of pairs: rank in the high 32 bits, first slot in the low ones ---- */
 
+/* heap[] has room; see clean_heap. Equal ranks order by slot, so the leftmost pair merges first. */
 static void heap_push(uint64_t *heap, size_t *n, uint64_t key)
 {
     size_t i = (*n)++;
@@ -255,6 +272,7 @@ static void heap_push(uint64_t *heap, size_t *n, uint64_t key)
     heap[i] = key;
 }
 
+/* Moves `key` down from position i, whose old entry is lost. */
 static void heap_sink(uint64_t *heap, size_t n, size_t i, uint64_t key)
 {
     for (;;) {
@@ -315,6 +333,7 @@ static bool pair_merges(const wf_bpe *b, const wf_bpe_run *r, const char *text, 
     return true;
 }
 
+/* Orders heap[0 .. n) in O(n). */
 static void heapify(wf_bpe_run *r, size_t n)
 {
     for (size_t i = n / 4 + 1; n > 1 && i-- > 0;)
@@ -345,6 +364,7 @@ static wf_status clean_heap(const wf_bpe *b, wf_bpe_run *r, const char *text, si
     return kept + 2 <= r->heap_room ? WF_OK : make_heap(r, r->heap_room + r->heap_room / 2 + 2);
 }
 
+/* Merges the symbol at `at` with its right neighbour, which must exist. */
 static void merge_at(wf_bpe_run *r, uint32_t at, int32_t made)
 {
     uint32_t gone = next_of(r, at), length = r->length[at] + r->length[gone];
@@ -353,11 +373,15 @@ static void merge_at(wf_bpe_run *r, uint32_t at, int32_t made)
     r->length[at] = r->length[at + length - 1] = length;
 }
 
+/* Merges until no pair has a rank. Each merge removes a symbol and pushes at most two pairs, so the
+ * total is O(slots log slots). */
 static wf_status merge_pairs(const wf_bpe *b, wf_bpe_run *r, const char *text)
 {
     size_t n = 0;
     uint32_t rank;
     int32_t made;
+    /* A quarter more than the most pairs that can be current at once; clean_heap reclaims the
+     * rest. */
     WF_TRY(make_heap(r, (size_t)r->slots + r->slots / 4 + 16));
     for (uint32_t at = 0; at != NOWHERE; at = next_of(r, at))
         if (pair_merges(b, r, text, at, &rank, &made))
@@ -370,6 +394,7 @@ static wf_status merge_pairs(const wf_bpe *b, wf_bpe_run *r, const char *text)
             continue;
         merge_at(r, at, made);
         WF_TRY(clean_heap(b, r, text, &n));
+        /* The slot before belongs to the previous symbol, and holds its length. */
         uint32_t before = at > 0 ? at - r->length[at - 1] : NOWHERE;
         if (before != NOWHERE && pair_merges(b, r, text, before, &rank, &made))
             heap_push(r->heap, &n, (uint64_t)rank << 32 | before);
@@ -408,6 +433,8 @@ static wf_status push_token(const wf_bpe *b, wf_bpe_run *r, int32_t id)
         if (b->parts[id].left < 0) {
             WF_TRY(wf_bpe_push(r, id));
         } else {
+            /* Cannot overflow: each part has at least one byte, so at most `bytes` parts are
+             * pending. */
             r->heap[n++] = (uint64_t)b->parts[id].right;
             r->heap[n++] = (uint64_t)b->parts[id].left;
         }
@@ -475,6 +502,7 @@ static wf_status chain_unknown(chain *c, const char *s, size_t length)
     return WF_OK;
 }
 
+/* Adds the characters, or the bytes of a byte-level model, as symbols. */
 static wf_status chain_word(chain *c, const char *word, size_t bytes)
 {
     const wf_bpe *b = c->b;
@@ -510,6 +538,7 @@ static wf_status find_word(const wf_bpe *b, wf_bpe_run *r, const char *word, siz
         return WF_OK;
     if (r->spelled_room < 2 * bytes) {
         wf_mem_free(r->ctx, r->spelled);
+        /* A letter takes at most two bytes; the rest avoids growing for each longer word. */
         r->spelled_room = 4 * bytes;
         r->spelled = wf_mem_new(r->ctx, r->spelled_room);
         if (!r->spelled) {
@@ -528,6 +557,7 @@ static wf_status find_word(const wf_bpe *b, wf_bpe_run *r, const char *word, siz
     return WF_OK;
 }
 
+/* Appends the ids of a word without the cache. */
 static wf_status merge_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes)
 {
     if (b->whole_words) {
@@ -547,10 +577,12 @@ static wf_status merge_word(const wf_bpe *b, wf_bpe_run *r, const char *word, si
 /* Returns the word's slot, which may hold another word. */
 static wf_cached_word *cache_slot(wf_cached_word *cache, const uint64_t key[2], size_t bytes)
 {
+    /* Keyed, so that a hostile text cannot choose words that share a slot. */
     uint64_t secret = wf_hash_key(), h = wf_hash_mix(key[0] ^ secret, secret + bytes);
     return &cache[(wf_hash_mix(h ^ key[1], secret) >> 32) & (WF_CACHE_WORDS - 1)];
 }
 
+/* bytes <= WF_CACHE_BYTES, so the key holds the whole word and needs no further comparison. */
 static wf_status cached_word(const wf_bpe *b, wf_bpe_run *r, const char *word, size_t bytes)
 {
     uint64_t key[WF_CACHE_BYTES / 8] = {0};

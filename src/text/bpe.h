@@ -21,7 +21,7 @@ typedef struct {
 typedef struct {
     wf_merge *slot; /* [mask + 1] */
     uint32_t mask;
-    uint32_t count; /* every rank is below it */
+    uint32_t count; /* every rank is below it, so also a bound on the merges */
 } wf_merges;
 
 /* Creates a hash table for up to `count` merges. */

@@ -16,6 +16,7 @@
 static bool has_inner_space(const char *text, size_t bytes, const char *space, size_t space_bytes)
 {
     for (size_t k = 0; k + 1 < bytes; k++) {
+        /* Any control character counts as a space, which errs on the safe side. */
         if (text[k] != ' ' && text[k + 1] <= ' ' && text[k + 1] >= 0)
             return true;
         if (space_bytes > 0 && bytes - k - 1 >= space_bytes &&
@@ -38,6 +39,7 @@ static bool added_crosses(const wf_tokenizer *t, bool control, const wf_normal_s
             continue;
         bool begins = a->text[0] == ' ' || a->text[0] == '\n' ||
                       (bytes > 0 && a->bytes >= bytes && memcmp(a->text, mark, bytes) == 0);
+        /* rstrip consumes spaces after a cut; single_word looks at the character before it. */
         if (a->rstrip || (a->single_word && begins) ||
             has_inner_space(a->text, a->bytes, mark, bytes) ||
             has_inner_space(whole->text, whole->bytes, mark, bytes))
@@ -88,6 +90,7 @@ static const wf_normal_step *spaces_step(const wf_tokenizer *t)
     return id >= 0 && !t->vocab.token[id].outside ? s : NULL;
 }
 
+/* With control tokens more added tokens can match, so the answer may differ. */
 void wf_tokenizer_index_cuts(wf_tokenizer *t)
 {
     bool words = cuts_words(t);
@@ -117,6 +120,7 @@ static bool cuts_at(const wf_tokenizer *t, wf_cut_kind kind, const char *text, s
     size_t length;
     if ((text[at] != ' ' && text[at] != '\n') || !char_before(text, at, &before))
         return false;
+    /* Inside a run of spaces, the pattern's lookahead decides where the word begins: no cut. */
     unsigned class = wf_char_class(before);
     if (class & WF_CHAR_SPACE)
         return false;
@@ -127,6 +131,7 @@ static bool cuts_at(const wf_tokenizer *t, wf_cut_kind kind, const char *text, s
            !wf_bpe_joins(&t->bpe, before, wf_utf8_decode(space->content, &length));
 }
 
+/* Searches backwards from `most`: longer pieces first. */
 static size_t cut(const wf_tokenizer *t, wf_cut_kind kind, const char *text, size_t least,
                   size_t most)
 {

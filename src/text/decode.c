@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* decode.c - decodes ids to text, one by one. wf_tokenizer_decode uses the same code, so streaming
- * and whole-text decoding agree. */
+/*
+ * decode.c - decodes ids to text, one by one. wf_tokenizer_decode uses the same code, so streaming
+ * and whole-text decoding agree.
+ *
+ * Each token passes through the steps before FUSE by itself. Its bytes may end inside a character:
+ * give_bytes emits whole characters only and holds up to three bytes back. STRIP after FUSE applies
+ * to the start of the text, so it is a countdown in the state.
+ */
 #include "text/decode.h"
 
 #include <string.h>
@@ -14,7 +20,7 @@
 #define PIECE_MOST ((size_t)1 << 20)
 
 typedef struct {
-    char *text;
+    char *text; /* [room], NUL-terminated */
     size_t n, room;
 } buffer;
 
@@ -27,9 +33,10 @@ struct wf_decoder {
     buffer piece, other;            /* input and output of the current step, for one token */
     char held[4];                   /* an incomplete UTF-8 character */
     size_t held_bytes;
-    buffer out;
+    buffer out; /* the text of the current call, borrowed by the caller */
 };
 
+/* Appends n bytes and a NUL. */
 static wf_status append(wf_decoder *d, buffer *b, const char *text, size_t n)
 {
     size_t need;
@@ -54,6 +61,7 @@ static wf_status append(wf_decoder *d, buffer *b, const char *text, size_t n)
 
 /* ---- Steps on one token: from d->piece to d->other ---- */
 
+/* Maps byte-level letters back to bytes. */
 static wf_status letters_to_bytes(wf_decoder *d)
 {
     size_t length;
@@ -70,6 +78,7 @@ static wf_status letters_to_bytes(wf_decoder *d)
     return WF_OK;
 }
 
+/* Replaces each `what`. Metaspace in the first token drops the space that encoding put there. */
 static wf_status replace(wf_decoder *d, const wf_decode_step *step)
 {
     bool metaspace = step->kind == WF_DECODE_METASPACE;
@@ -88,6 +97,7 @@ static wf_status replace(wf_decoder *d, const wf_decode_step *step)
     return WF_OK;
 }
 
+/* Removes repetitions of `what` at both ends; they never overlap. */
 static wf_status strip_piece(wf_decoder *d, const wf_decode_step *step)
 {
     size_t begin = 0, end = d->piece.n, w = step->what_bytes;
@@ -143,6 +153,8 @@ static bool is_stripped(wf_decoder *d, const char *s, size_t n)
         fused = fused || step->kind == WF_DECODE_FUSE;
         if (!fused || step->kind != WF_DECODE_STRIP || d->strip[i] == 0)
             continue;
+        /* Only the uninterrupted start of the text is stripped: any other character ends it for
+         * good. */
         if (step->what_bytes == n && memcmp(step->what, s, n) == 0) {
             d->strip[i]--;
             return true;
@@ -171,6 +183,7 @@ static wf_status give_bytes(wf_decoder *d, const char *s, size_t n, bool last)
     return WF_OK;
 }
 
+/* Decodes one id; ids outside the vocabulary and, unless wanted, control tokens add nothing. */
 static wf_status add_token(wf_decoder *d, int32_t id)
 {
     const wf_tokenizer *t = d->t;
@@ -188,6 +201,7 @@ static wf_status add_token(wf_decoder *d, int32_t id)
     return give_bytes(d, d->other.text, d->other.n, false);
 }
 
+/* Prepares for the start of a text. */
 static void restart(wf_decoder *d)
 {
     d->started = false;
@@ -225,6 +239,7 @@ void wf_decoder_free(wf_decoder *d)
     wf_mem_free(d->ctx, d);
 }
 
+/* Returns the output of a call, or an empty text after a failure. */
 static wf_status hand_out(wf_decoder *d, wf_status status, const char **text, size_t *bytes)
 {
     *text = status == WF_OK ? d->out.text : "";
@@ -239,6 +254,7 @@ wf_status wf_decoder_next(wf_decoder *d, int32_t id, const char **text, size_t *
     return hand_out(d, add_token(d, id), text, bytes);
 }
 
+/* An incomplete character at the end becomes U+FFFD. */
 static wf_status end_text(wf_decoder *d)
 {
     wf_status status = give_bytes(d, d->held, d->held_bytes, true);
@@ -278,6 +294,7 @@ wf_status wf_tokenizer_lengths(const wf_tokenizer *t, wf_ctx *ctx, uint32_t *to)
 {
     wf_decoder *d;
     WF_TRY(wf_decoder_new(t, ctx, 0, &d));
+    /* So that no token is treated as the first of a text. */
     d->started = true;
     wf_status status = WF_OK;
     for (int32_t id = 0; id < wf_tokenizer_count(t) && status == WF_OK; id++) {

@@ -16,10 +16,10 @@ typedef enum {
 
 typedef struct {
     wf_decode_kind kind;
-    const char *what, *content;
+    const char *what, *content; /* in the tokenizer's arena */
     size_t what_bytes, content_bytes;
-    bool first;
-    uint32_t start, stop;
+    bool first;           /* METASPACE only */
+    uint32_t start, stop; /* STRIP only; repetitions */
 } wf_decode_step;
 
 #endif

@@ -2,7 +2,10 @@
 /*
  * encode.c - encodes text to ids: added tokens, normalizer, pre-tokenizer, BPE.
  *
- * Input that is not UTF-8 is repaired first: U+FFFD replaces each invalid sequence.
+ * Input that is not UTF-8 is repaired first: U+FFFD replaces each invalid sequence. The text is
+ * then cut at added tokens that match the raw text; the pieces between are normalized, cut at added
+ * tokens that match the normalized text, and split into words. Marks (plain[]) follow the bytes
+ * through all of this, because a control token matches in unmarked text only.
  */
 #include <string.h>
 
@@ -12,8 +15,8 @@
 #include "text/utf8.h"
 
 typedef struct {
-    const wf_tokenizer *t;
-    wf_bpe_run out;
+    const wf_tokenizer *t;     /* shared, read only */
+    wf_bpe_run out;            /* the ids, and buffers that are reused between words */
     wf_added_scan raw, normal; /* added tokens in the raw and in the normalized text */
     bool control;              /* control tokens match */
     bool continued;            /* the text continues an earlier piece */
@@ -56,6 +59,7 @@ static wf_status encode_between(run *r, wf_marked from, bool first)
     bool found = true;
     if (from.bytes == 0)
         return WF_OK;
+    /* Without control tokens the marks cannot matter, so the normalizer need not carry them. */
     if (!r->t->normal.control)
         from.plain = NULL;
     int skip = 0; /* PREPEND applies only at the start of a text */
@@ -90,6 +94,8 @@ static wf_marked part(wf_marked m, size_t begin, size_t end)
     return (wf_marked){m.text + begin, m.plain ? m.plain + begin : NULL, end - begin};
 }
 
+/* Cuts at the raw added tokens. A match may begin before `at`, when the one before removed white
+ * space. */
 static wf_status encode_text(run *r, wf_marked from)
 {
     size_t at = 0;
@@ -120,6 +126,7 @@ static bool any_set(const uint8_t *marks, size_t n)
  * character is plain if any of its original bytes was. The caller frees both. */
 static wf_status repair(wf_ctx *ctx, const char **text, const uint8_t **plain, size_t *n)
 {
+    /* At worst every byte becomes three. */
     size_t room, out = 0, length;
     char *copy = wf_mem_new(ctx, wf_mul_size(*n, 3, &room) ? room : SIZE_MAX);
     uint8_t *marks = copy && *plain ? wf_mem_new(ctx, room) : NULL;
@@ -141,6 +148,7 @@ static wf_status repair(wf_ctx *ctx, const char **text, const uint8_t **plain, s
     return WF_OK;
 }
 
+/* parts: WF_PART_ bits; bos and eos frame only the first and last part. */
 static wf_status encode(run *r, const char *text, const uint8_t *plain, size_t n, uint32_t flags,
                         uint32_t parts)
 {
@@ -208,6 +216,7 @@ wf_status wf_encoder_new(const wf_tokenizer *t, wf_ctx *ctx, wf_encoder **out)
     if (!e)
         return WF_ERR_MEMORY;
     e->r = run_begin(t, ctx);
+    /* The cache holds ids, so it must not be shared between tokenizers. */
     e->r.out.cache = wf_mem_array(ctx, WF_CACHE_WORDS, sizeof *e->r.out.cache);
     if (e->r.out.cache)
         return WF_OK;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* merges.c - see merges.h. */
+/*
+ * merges.c - see merges.h.
+ *
+ * Models with scores have no list of merges: any two adjacent symbols merge if their concatenation
+ * is a token. each_pair enumerates these pairs by cutting every token at every character.
+ */
 #include "text/merges.h"
 
 #include <stdlib.h>
@@ -13,13 +18,15 @@ static bool is_cut(const char *text, size_t at)
     return ((uint8_t)text[at] & 0xC0) != 0x80;
 }
 
+/* Returns whether BPE can produce the token from text. */
 static bool is_text(const wf_bpe *b, int32_t id)
 {
     return id >= 0 && (b->vocab->token[id].kind == WF_TOKEN_NORMAL ||
                        b->vocab->token[id].kind == WF_TOKEN_USER);
 }
 
-/* Calls fn for every pair of tokens whose concatenation is a token. */
+/* Calls fn for every pair of tokens whose concatenation is a token. Skips a token that shares its
+ * text with another, since the vocabulary finds only one of them. */
 typedef wf_status pair_fn(void *user, int32_t left, int32_t right, int32_t made);
 
 static wf_status each_pair(const wf_bpe *b, pair_fn *fn, void *user)
@@ -40,11 +47,12 @@ static wf_status each_pair(const wf_bpe *b, pair_fn *fn, void *user)
 
 typedef struct {
     wf_ctx *ctx;
-    const float *score;
+    const float *score; /* [vocab], or NULL */
     wf_merge_pair *pair;
     size_t count, room;
 } list;
 
+/* Without scores the caller sets the rank. */
 static wf_status list_add(void *user, int32_t left, int32_t right, int32_t made)
 {
     list *l = user;
@@ -62,6 +70,7 @@ static wf_status list_add(void *user, int32_t left, int32_t right, int32_t made)
     return WF_OK;
 }
 
+/* Ties are ordered by id, so that the result does not depend on qsort or hashing. */
 static int by_rank(const void *x, const void *y)
 {
     const wf_merge_pair *a = x, *b = y;
@@ -123,6 +132,7 @@ wf_status wf_merges_scores(const wf_bpe *b, wf_ctx *ctx, float **out)
     size_t count;
     checker c = {b, ctx};
     *out = NULL;
+    /* With scores every such pair would merge, so each must be a merge already. */
     WF_TRY(each_pair(b, check_pair, &c));
     WF_TRY(wf_merges_list(b, ctx, &pair, &count));
     float *score = wf_mem_array(ctx, (size_t)b->vocab->count, sizeof *score);
@@ -130,6 +140,8 @@ wf_status wf_merges_scores(const wf_bpe *b, wf_ctx *ctx, float **out)
     int32_t last = -1;
     float next = 0;
     for (size_t i = 0; i < count && status == WF_OK; i++) {
+        /* Merges of one token must be adjacent in rank: a score belongs to the token, not the
+         * pair. */
         if (pair[i].made != last && score[pair[i].made] != 0)
             status = wf_fail(
                 ctx, WF_ERR_UNSUPPORTED,
@@ -137,6 +149,7 @@ wf_status wf_merges_scores(const wf_bpe *b, wf_ctx *ctx, float **out)
                 "ranks",
                 (int)pair[i].made);
         else if (pair[i].made != last)
+            /* Scores decrease with the rank. 0 means not set yet. */
             score[pair[i].made] = --next;
         last = pair[i].made;
     }

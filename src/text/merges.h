@@ -6,8 +6,8 @@
 #include "text/bpe.h"
 
 typedef struct {
-    int32_t left, right, made;
-    uint32_t rank;
+    int32_t left, right, made; /* ids */
+    uint32_t rank;             /* lower merges first */
 } wf_merge_pair;
 
 /* Lists the merges in order. For a model with scores: every pair of tokens whose concatenation is a

@@ -20,14 +20,15 @@
 #define MARK (1u << 31)
 
 typedef struct {
-    wf_writer w, marks;
-    bool marked; /* the text has marks */
+    wf_writer w, marks; /* the output and its marks */
+    bool marked;        /* the text has marks */
     uint32_t *c; /* [cap] the group: a starter first, unless the text begins with combining marks */
-    uint32_t *spare;
+    uint32_t *spare; /* [cap] for the counting sort */
     size_t n, cap;
     wf_status status;
 } group;
 
+/* Writes the group and empties it. */
 static void group_write(group *g)
 {
     for (size_t i = 0; i < g->n; i++) {
@@ -101,6 +102,7 @@ static void group_compose(group *g)
     g->n = kept;
 }
 
+/* On failure sets the status and drops the character; the caller's loop ends. */
 static void group_add(group *g, uint32_t c)
 {
     if (g->n == g->cap) {
@@ -119,7 +121,8 @@ static void group_add(group *g, uint32_t c)
     g->c[g->n++] = c;
 }
 
-/* Adds a fully decomposed character. */
+/* Adds a fully decomposed character. A starter ends the group, unless it composes with a group that
+ * is a single starter (Hangul, for example). */
 static void take(group *g, uint32_t c)
 {
     if (g->n > 0 && order_of(c) == 0) {

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* normal.c - see normal.h. */
+/*
+ * normal.c - see normal.h.
+ *
+ * Every step copies the text once; a step that certainly changes nothing is skipped. Marks are
+ * written along with the bytes. The growth limit is relative to the input of all steps together.
+ */
 #include "text/normal.h"
 
 #include <string.h>
@@ -11,9 +16,10 @@
 
 /* Growth limit: a chain of replacements of short strings by long ones could turn a page into
  * terabytes. */
-#define GROWTH_MOST 32
-#define GROWTH_FREE 65536
+#define GROWTH_MOST 32    /* times the length of the text */
+#define GROWTH_FREE 65536 /* bytes that even a short text may grow */
 
+/* Called after each replacement, so the output exceeds the limit by one replacement at most. */
 static wf_status check_growth(const wf_writer *w, size_t most)
 {
     return w->len <= most
@@ -27,7 +33,7 @@ static wf_status check_growth(const wf_writer *w, size_t most)
 /* Input and output of a step. */
 typedef struct {
     wf_writer w, marks;
-    wf_marked from;
+    wf_marked from; /* borrowed */
 } output;
 
 /* Copies text[begin .. end) unchanged. */
@@ -64,6 +70,7 @@ static void prepend(output *o, const wf_normal_step *step)
     copy(o, 0, o->from.bytes);
 }
 
+/* Replaces from left to right, without overlaps. */
 static wf_status replace_string(output *o, const wf_normal_step *step, size_t most)
 {
     const char *text = o->from.text;
@@ -113,6 +120,7 @@ static wf_status replace_pattern(output *o, const wf_normal_step *step, size_t m
     return status;
 }
 
+/* Removes white space at the ends; keeps nothing of a text that is all white space. */
 static void strip(output *o, const wf_normal_step *step)
 {
     const char *text = o->from.text;
@@ -179,6 +187,7 @@ static wf_status run_step(wf_ctx *ctx, const wf_normal_step *step, wf_marked fro
     return wf_normal_take(&o.w, from.plain ? &o.marks : NULL, status, out);
 }
 
+/* Frees the output of a step when the next one has read it. */
 wf_status wf_normal_run(wf_ctx *ctx, const wf_normal_step *steps, int count, wf_marked from,
                         wf_marked *out)
 {

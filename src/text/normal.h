@@ -15,8 +15,8 @@ typedef enum {
 
 typedef struct {
     wf_normal_kind kind;
-    wf_pattern *pattern;
-    const char *what, *content;
+    wf_pattern *pattern;        /* of REPLACE, owned by the tokenizer; NULL: `what` is a string */
+    const char *what, *content; /* in the tokenizer's arena */
     size_t what_bytes, content_bytes;
     bool left, right; /* of STRIP */
 } wf_normal_step;

@@ -8,7 +8,7 @@
 #include "format/folder.h"
 #include "text/token_priv.h"
 
-#define JSON_MOST ((size_t)256 << 20) /* size limit of tokenizer.json, in bytes */
+#define JSON_MOST ((size_t)256 << 20) /* bytes of tokenizer.json; read whole */
 
 /* path: a tokenizer.json. Also reads tokenizer_config.json in the same folder, if it exists. */
 static wf_status from_file(wf_ctx *ctx, wf_arena *arena, const char *path, const char *folder,
@@ -49,6 +49,7 @@ wf_status wf_tokenizer_from_folder(wf_ctx *ctx, const char *folder, wf_tokenizer
     return status;
 }
 
+/* The tokenizer copies all that it needs, so the file is closed again. */
 static wf_status open_gguf(wf_ctx *ctx, const char *path, wf_tokenizer **out)
 {
     wf_gguf *f;
@@ -76,6 +77,7 @@ wf_status wf_tokenizer_open(wf_ctx *ctx, const char *path, wf_tokenizer **out)
     return status;
 }
 
+/* Writes folder/name atomically (wf_file_write). */
 static wf_status save_as(wf_ctx *ctx, wf_arena *arena, const char *folder, const char *name,
                          const char *text, size_t bytes)
 {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* pattern.c - see pattern.h. */
+/*
+ * pattern.c - see pattern.h.
+ *
+ * Patterns come from model files, so they are hostile input: their length, the steps and heap of a
+ * search, and the JIT's stack are limited. PCRE2 allocates through the context, so its memory is
+ * counted and faults can be injected.
+ */
 #include "text/pattern.h"
 
 #ifdef WEFT_PCRE2
@@ -13,15 +19,15 @@
 
 /* Limits of one search: more than any real pattern needs for a page of text, and small enough to
  * end catastrophic backtracking within seconds. */
-#define STEPS_MOST 50000000
-#define HEAP_KIB_MOST 65536
-#define JIT_STACK_MOST (8 << 20)
-#define PATTERN_BYTES_MOST 65536
+#define STEPS_MOST 50000000      /* backtracking steps */
+#define HEAP_KIB_MOST 65536      /* KiB */
+#define JIT_STACK_MOST (8 << 20) /* bytes */
+#define PATTERN_BYTES_MOST 65536 /* bytes, before translation */
 
 struct wf_pattern {
     wf_ctx *ctx;
-    pcre2_code *code;
-    char *text; /* the original pattern, for error messages */
+    pcre2_code *code; /* immutable, so threads may share it */
+    char *text;       /* the original pattern, for error messages */
 };
 
 struct wf_matcher {
@@ -30,7 +36,7 @@ struct wf_matcher {
     pcre2_general_context *general;
     pcre2_match_context *context;
     pcre2_match_data *data;
-    pcre2_jit_stack *stack;
+    pcre2_jit_stack *stack; /* NULL: PCRE2 uses its small default */
 };
 
 static void *take(size_t bytes, void *ctx)
@@ -90,6 +96,7 @@ static bool translate(wf_writer *w, const char *text, size_t bytes)
     return true;
 }
 
+/* Translates and compiles; on success p->code is set. JIT is used where it is available. */
 static wf_status compile(wf_pattern *p, const char *text, size_t bytes)
 {
     wf_ctx *ctx = p->ctx;
@@ -114,6 +121,7 @@ static wf_status compile(wf_pattern *p, const char *text, size_t bytes)
     if (options) {
         int error;
         PCRE2_SIZE where;
+        /* Translation lengthens a pattern; this bounds the result. */
         pcre2_set_max_pattern_length(options, 2 * PATTERN_BYTES_MOST);
         /* In Oniguruma's Ruby syntax ^ and $ match at lines. */
         p->code = pcre2_compile((PCRE2_SPTR)translated, length,
@@ -211,6 +219,7 @@ wf_status wf_matcher_next(wf_matcher *m, const char *s, size_t n, size_t from, b
 {
     int rc = pcre2_match(m->pattern->code, (PCRE2_SPTR)s, n, from, PCRE2_NO_UTF_CHECK, m->data,
                          m->context);
+    /* The interpreter uses the heap instead, up to its own limit. */
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
         rc = pcre2_match(m->pattern->code, (PCRE2_SPTR)s, n, from,
                          PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, m->data, m->context);

@@ -12,6 +12,7 @@
 
 typedef struct wf_pattern wf_pattern;
 
+/* Compiles a pattern. WF_ERR_UNSUPPORTED, with the reason, if PCRE2 cannot express it. */
 wf_status wf_pattern_new(wf_ctx *ctx, const char *text, size_t bytes, wf_pattern **out);
 void wf_pattern_free(wf_pattern *p);
 

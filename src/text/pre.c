@@ -4,7 +4,8 @@
 
 #include <string.h>
 
-/* The patterns come from the models' tokenizer.json files, where available. */
+/* The patterns come from the models' tokenizer.json files, where available. GPT2 and RICH must
+ * equal the texts in split.c byte for byte, so that the hand-written matchers are used. */
 #define NUMBER "\\p{N}"
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -44,6 +45,8 @@
     "\\x{10400}-\\x{1044F}\\x{104B0}-\\x{104D3}\\x{104D8}-\\x{104FB}\\x{10C80}-\\x{10CB2}" \
     "\\x{10CC0}-\\x{10CF2}\\x{118A0}-\\x{118DF}\\x{1E900}-\\x{1E943}"
 
+/* A name may occur in one row only. Each row is a family of names with equal splitting; the order
+ * matters only for wf_pre_of, which returns the first row that fits. */
 const wf_pre wf_pres[] = {
     {"gpt-2,phi-2,jina-es,jina-de,gigachat,jina-v2-es,jina-v2-de,a.x-4.0,mellum,modern-bert,mpt,olmo,"
      "jais,trillion,granite-docling,exaone4,jina-v1-en,jina-v2-code,roberta-bpe",
@@ -88,6 +91,7 @@ const wf_pre wf_pres[] = {
     {NULL, 0, {NULL}},
 };
 
+/* Returns whether `name` is one of the names separated by commas. */
 static bool has_name(const char *names, const char *name, size_t bytes)
 {
     while (names) {

@@ -5,7 +5,7 @@
 
 #include "text/token_priv.h"
 
-#define WF_PRE_PATTERNS 6
+#define WF_PRE_PATTERNS 6 /* the most patterns of a row */
 enum {
     WF_PRE_NFC = 1,   /* normalize to NFC */
     WF_PRE_WHOLE = 2, /* a word that is a token becomes it without merging */

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* read_gguf.c - reads a tokenizer from the tokenizer.ggml.* keys of a GGUF file. */
+/*
+ * read_gguf.c - reads a tokenizer from the tokenizer.ggml.* keys of a GGUF file.
+ *
+ * Two models are supported: "gpt2" (byte-level BPE: tokens, merges, and the name of a split
+ * pattern) and "llama" (SentencePiece: tokens and scores). The GGUF reader has checked types and
+ * sizes of arrays; this file checks that they agree with each other and stay within the limits of
+ * vocab.h.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -11,10 +18,11 @@
 typedef struct {
     const wf_gguf *f;
     wf_ctx *ctx;
-    wf_tokenizer *t;
-    const char *path;
+    wf_tokenizer *t;  /* under construction */
+    const char *path; /* base name, for messages */
 } reader;
 
+/* A missing key yields `otherwise`. */
 static wf_status get_text(reader *r, const char *key, const char *otherwise, wf_gguf_text *out)
 {
     WF_TRY(wf_gguf_get_text(r->f, key, out));
@@ -61,6 +69,7 @@ static wf_status read_tokens(reader *r, bool scored)
         return wf_fail(r->ctx, WF_ERR_FORMAT,
                        "cannot read '%s': it has no " KEY "scores, which its tokenizer needs",
                        r->path);
+    /* Rows at the end are padding of the embedding, not part of the vocabulary. */
     while (count > 1 && is_padding(text, kinds, count - 1))
         count--;
     WF_TRY(wf_vocab_init(&t->vocab, &t->arena, (int32_t)count));
@@ -73,6 +82,7 @@ static wf_status read_tokens(reader *r, bool scored)
                            "token %zu of '%s' has %zu bytes; the limit is %d", i, r->path,
                            text[i].len, WF_TOKEN_BYTES_MOST);
         if (text[i].len == 0 || kind < WF_TOKEN_NORMAL || kind > WF_TOKEN_BYTE)
+            /* Invalid kinds do not stop a file from loading; such tokens are never produced. */
             kind = WF_TOKEN_UNUSED;
         WF_TRY(wf_vocab_set(&t->vocab, &t->arena, (int32_t)i, text[i].bytes, text[i].len,
                             (wf_token_kind)kind));
@@ -87,6 +97,8 @@ static wf_status read_tokens(reader *r, bool scored)
     return t->bpe.score ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* Reads "a b" per merge; the rank is the index. The search for the space starts after the first
+ * byte, since a token may be a space. */
 static wf_status read_merges(reader *r)
 {
     wf_tokenizer *t = r->t;
@@ -119,6 +131,7 @@ static wf_status read_merges(reader *r)
             return wf_fail(r->ctx, WF_ERR_FORMAT,
                            "merge %zu of '%s' does not join two tokens to a third: '%.*s'", i,
                            r->path, text[i].len < 100 ? (int)text[i].len : 100, s);
+        /* Of equal merges the first counts. */
         if (!wf_merges_find(&t->bpe.merges, a, b))
             wf_merges_set(&t->bpe.merges, a, b, (uint32_t)i, made);
     }
@@ -182,6 +195,7 @@ static wf_status read_bytes_model(reader *r, bool *bos)
     return WF_OK;
 }
 
+/* The ids of bos, eos and unknown are SentencePiece's defaults; keys of the file override them. */
 static wf_status read_scores_model(reader *r, bool *bos)
 {
     bool prefix = true;

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* read_json.c - reads tokenizer.json and tokenizer_config.json: vocabulary, merges, added tokens
- * and special tokens. read_steps.c reads the pipeline. */
+/*
+ * read_json.c - reads tokenizer.json and tokenizer_config.json: vocabulary, merges, added tokens
+ * and special tokens. read_steps.c reads the pipeline.
+ *
+ * JSON trees live in an arena of their own, freed at the end; the tokenizer copies the strings. Ids
+ * index arrays, so they are limited before anything is allocated by the largest id: at most twice
+ * the tokens plus 100,000.
+ */
 #include <string.h>
 
 #include "base/mem.h"
@@ -14,6 +20,7 @@ wf_status wf_json_reader_fail(const wf_json_reader *r, const char *what)
     return wf_fail(r->t->ctx, WF_ERR_FORMAT, "cannot read '%s': %s", r->what, what);
 }
 
+/* Fails unless the node is an integer in [0, r->most). */
 static wf_status check_id(wf_json_reader *r, const wf_json_node *id, const char *token)
 {
     if (id && id->whole && id->integer >= 0 && id->integer < r->most)
@@ -49,10 +56,11 @@ static wf_status set_token(wf_json_reader *r, int32_t id, const char *text, size
 
 /* Added tokens come from the array in tokenizer.json, then the object in tokenizer_config.json. */
 typedef struct {
-    const wf_json_node *item;
-    int64_t id;
+    const wf_json_node *item; /* has a string "content" */
+    int64_t id;               /* in [0, r->most) */
 } added_item;
 
+/* Returns added token i of both lists together. The ids of the second list are its keys. */
 static wf_status added_at(wf_json_reader *r, size_t i, added_item *out)
 {
     size_t own = r->added ? r->added->count : 0;
@@ -67,6 +75,7 @@ static wf_status added_at(wf_json_reader *r, size_t i, added_item *out)
         return WF_OK;
     }
     for (const char *c = node->key; *c; c++) {
+        /* Checked for every digit, so that the number cannot overflow. */
         if (*c < '0' || *c > '9' || out->id >= r->most)
             return wf_json_reader_fail(r, "added_tokens_decoder has a key that is not an id");
         out->id = 10 * out->id + (*c - '0');
@@ -106,6 +115,7 @@ static wf_status read_added(wf_json_reader *r)
             break;
         if (!place[a.id])
             place[a.id] = ++t->adds;
+        /* A later entry of the same id replaces the earlier one: the configuration wins. */
         t->added[place[a.id] - 1] =
             (wf_added_token){.id = (int32_t)a.id,
                              .text = t->vocab.token[a.id].text,
@@ -120,6 +130,7 @@ static wf_status read_added(wf_json_reader *r)
     return status;
 }
 
+/* Counts, checks all ids, then allocates: two passes. */
 static wf_status read_vocab(wf_json_reader *r, const wf_json_node *model)
 {
     const wf_json_node *vocab = wf_json_get(model, "vocab");
@@ -212,6 +223,7 @@ static wf_status read_merges(wf_json_reader *r, const wf_json_node *model)
 
 /* ---- The model ---- */
 
+/* Returns whether a member is absent or has its neutral value. */
 static bool is_nothing(const wf_json_node *node)
 {
     return !node || node->kind == WF_JSON_NULL || wf_json_is(node, "") ||
@@ -307,6 +319,7 @@ static void guess_special(wf_tokenizer *t)
     }
 }
 
+/* The configuration decides about bos and eos, also against the post-processor. */
 static wf_status read_config(wf_json_reader *r)
 {
     wf_tokenizer *t = r->t;

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* read_steps.c - reads the pipeline of tokenizer.json. Each part is an object with a type, or a
- * sequence of such objects. */
+/*
+ * read_steps.c - reads the pipeline of tokenizer.json. Each part is an object with a type, or a
+ * sequence of such objects.
+ *
+ * A type is a row of a table per part; unknown types fail with a list of the known ones. Sequences
+ * nest at most DEPTH deep. wf_tokenizer_add_... copy the strings and limit the number of steps.
+ */
 #include <string.h>
 
 #include "text/read_json_priv.h"
@@ -10,7 +15,7 @@
 
 typedef wf_status step_fn(wf_json_reader *r, const wf_json_node *node);
 typedef struct {
-    const char *type;
+    const char *type; /* as in tokenizer.json */
     step_fn *read;
 } row;
 
@@ -49,6 +54,7 @@ static wf_status read_part(wf_json_reader *r, const char *part, const char *item
     return unknown_type(r, part, type, rows, count);
 }
 
+/* Fails for an invalid member of a step. */
 static wf_status wrong(const wf_json_reader *r, const wf_json_node *node, const char *member)
 {
     return wf_fail(r->t->ctx, WF_ERR_FORMAT,
@@ -56,7 +62,7 @@ static wf_status wrong(const wf_json_reader *r, const wf_json_node *node, const 
                    wf_json_get_string(node, "type", ""));
 }
 
-/* {"Regex": "..."} or {"String": "..."}. */
+/* Reads {"Regex": "..."} or {"String": "..."}. */
 static wf_status get_pattern(const wf_json_reader *r, const wf_json_node *node, wf_text *out,
                              bool *regex)
 {
@@ -70,6 +76,7 @@ static wf_status get_pattern(const wf_json_reader *r, const wf_json_node *node, 
     return WF_OK;
 }
 
+/* Reads a string member of at most WF_ADDED_BYTES_MOST bytes. */
 static wf_status get_string(const wf_json_reader *r, const wf_json_node *node, const char *member,
                             wf_text *out)
 {
@@ -180,6 +187,7 @@ static wf_status get_replacement(const wf_json_reader *r, const wf_json_node *no
     return one ? WF_OK : wrong(r, node, "replacement");
 }
 
+/* Older files have add_prefix_space instead of prepend_scheme. */
 static wf_status get_prepend(const wf_json_reader *r, const wf_json_node *node, wf_prepend *out)
 {
     static const char *const names[] = {"always", "first", "never"};
@@ -325,6 +333,7 @@ wf_status wf_json_read_decoder(wf_json_reader *r, const wf_json_node *node, int 
 
 /* ---- Post-processors ---- */
 
+/* Appends an id that exists to the tokens before or (behind) after a text. */
 static wf_status add_frame(wf_json_reader *r, const wf_json_node *node, bool behind,
                            const wf_json_node *id)
 {

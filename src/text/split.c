@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* split.c - see split.h. */
+/*
+ * split.c - see split.h.
+ *
+ * next_plain implements GPT-2's pattern, next_rich those of Llama 3 and its relatives. The
+ * alternatives of a pattern are tried in its order; each is a test of the first one or two
+ * characters, followed by a run. No alternative backtracks further than one character.
+ */
 #include "text/split.h"
 
 #include <string.h>
@@ -92,11 +98,14 @@ static size_t spaces(const char *s, size_t n, bool breaks)
         if (is_break(s[at]))
             line = at + 1;
     }
+    /* \s*[\r\n]+ matches up to the last line break and precedes the other alternatives. */
     if (breaks && line)
         return line;
+    /* \s+(?!\S) leaves one space; \s+ takes it if it is the only one. */
     return at == n || last == 0 ? at : last;
 }
 
+/* GPT-2: contraction | ?letters | ?numbers | ?others | white space. */
 static size_t next_plain(const char *s, size_t n)
 {
     size_t length, found = contraction(s, n, false), at = s[0] == ' ' && n > 1;
@@ -112,6 +121,7 @@ static size_t next_plain(const char *s, size_t n)
     return spaces(s, n, false);
 }
 
+/* Llama 3: contraction | any?letters | digits | ?others with line breaks | white space. */
 static size_t next_rich(const wf_split_style *style, const char *s, size_t n)
 {
     const unsigned letter = style->marks ? WF_CHAR_L | WF_CHAR_M : WF_CHAR_L;

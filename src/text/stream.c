@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "text/token_priv.h"
 
-#define PIECE ((size_t)64 << 10) /* bytes to collect before looking for a cut */
+#define PIECE ((size_t)64 << 10) /* bytes to collect before a cut is searched */
 
 struct wf_stream {
     const wf_tokenizer *t;
@@ -44,6 +44,7 @@ void wf_stream_free(wf_stream *s)
     wf_mem_free(s->ctx, s);
 }
 
+/* Fails early instead of buffering without bound. */
 static wf_status check_size(const wf_stream *s, size_t bytes)
 {
     bool cuts = s->t->cuts[s->flags & WF_TEXT_CONTROL ? 1 : 0] != WF_CUT_NEVER;
@@ -61,6 +62,7 @@ static wf_status check_size(const wf_stream *s, size_t bytes)
     return WF_OK;
 }
 
+/* check_size bounds the sum, so doubling cannot overflow. */
 static wf_status append(wf_stream *s, const char *text, size_t bytes)
 {
     size_t need;
@@ -91,6 +93,8 @@ wf_status wf_stream_feed(wf_stream *s, const char *text, size_t bytes, const int
     WF_TRY(append(s, text, bytes));
     if (s->bytes < PIECE)
         return WF_OK;
+    /* A cut needs the byte after it, so the last byte is not a candidate. Bytes before `searched`
+     * were examined by earlier calls, so searching stays linear. */
     size_t cut =
         wf_tokenizer_cut_part(s->t, s->flags & WF_TEXT_CONTROL, s->text, s->searched, s->bytes - 1);
     s->searched = s->bytes;

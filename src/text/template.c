@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* template.c - see template.h. Converts the variables, runs src/text/jinja, returns text with
- * marks. */
+/*
+ * template.c - see template.h. Converts the variables, runs src/text/jinja, returns text with
+ * marks.
+ *
+ * A template is parsed once and immutable; each rendering has its own arena and limits on steps,
+ * memory and depth, because templates come from model files.
+ */
 #include "text/template.h"
 
 #include "base/clock.h"
@@ -8,6 +13,7 @@
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
+/* Limits of a rendering: work, nested calls, bytes of memory. */
 #define DEFAULT_STEPS 10000000
 #define DEFAULT_DEPTH 100
 #define DEFAULT_BYTES ((size_t)64 << 20)
@@ -16,8 +22,8 @@
 
 struct wf_template {
     wf_ctx *ctx;
-    wf_arena arena;
-    const char *what;
+    wf_arena arena;   /* owns the tree */
+    const char *what; /* the name in messages, in the arena */
     const wf_jnode *root;
 };
 
@@ -81,7 +87,8 @@ static wf_status to_dict(wf_jrun *r, const wf_json_node *n, wf_jvalue *out)
     return WF_OK;
 }
 
-/* Strings point into the JSON tree, which outlives the run. */
+/* Converts a JSON value. Strings point into the JSON tree, which outlives the run. plain: the
+ * string is marked as text of the variables. */
 static wf_status to_value(wf_jrun *r, const wf_json_node *n, bool plain, wf_jvalue *out)
 {
     WF_TRY(wf_jrun_enter(r));
@@ -97,6 +104,7 @@ static wf_status to_value(wf_jrun *r, const wf_json_node *n, bool plain, wf_jval
     return WF_OK;
 }
 
+/* Direct string members are the template's own text; see template.h. */
 static wf_status set_variables(wf_jrun *r, const wf_json_node *variables, wf_jscope *scope)
 {
     for (size_t i = 0; i < variables->count; i++) {
@@ -119,6 +127,7 @@ bool wf_template_marks(const wf_template *t)
     return t->root->op != 0;
 }
 
+/* Assignments of the template go to a scope of their own, inside that of the globals. */
 static wf_status render(wf_jrun *r, const wf_template *t, const wf_json_node *variables)
 {
     wf_jscope *scope;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* token.c - constructs, queries and frees tokenizers. */
+/*
+ * token.c - constructs, queries and frees tokenizers.
+ *
+ * The readers fill a tokenizer step by step, then call wf_tokenizer_finish, which builds the
+ * indices. After that it does not change, except that ends may be added before it is shared.
+ */
 #include "text/token.h"
 
 #include <string.h>
@@ -61,6 +66,7 @@ wf_status wf_tokenizer_add_normal(wf_tokenizer *t, wf_normal_step step, bool reg
         return too_many(t, "normalizer");
     WF_TRY(keep(t, &step.what, step.what_bytes));
     WF_TRY(keep(t, &step.content, step.content_bytes));
+    /* A known pattern uses its hand-written matcher, any other PCRE2. */
     if (regex)
         WF_TRY(wf_pattern_new(t->ctx, step.what, step.what_bytes, &step.pattern));
     t->normals[t->normal_count++] = step;
@@ -119,6 +125,7 @@ wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix)
 
 /* ---- Finishing ---- */
 
+/* Adds nothing if the id is already there; removes every occurrence. */
 wf_status wf_tokenizer_frame(wf_tokenizer *t, bool behind, int32_t id, bool add)
 {
     int32_t *ids = behind ? t->after : t->before;
@@ -171,6 +178,7 @@ static void add_known_ends(wf_tokenizer *t)
          "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"),
     };
     int32_t found[sizeof names / sizeof *names];
+    /* Only control tokens count: "</s>" as ordinary text must not end an answer. */
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         int32_t id = wf_vocab_find(&t->vocab, names[i], strlen(names[i]));
         found[i] = id >= 0 && t->vocab.token[id].kind == WF_TOKEN_CONTROL ? id : -1;
@@ -264,6 +272,8 @@ size_t wf_tokenizer_before(const wf_tokenizer *t, const int32_t **ids)
 
 /* ---- Finish ---- */
 
+/* Added tokens first: their normalized texts are needed by the automata and by the cuts. Known ends
+ * are counted before the readers add those that files declare. */
 wf_status wf_tokenizer_finish(wf_tokenizer *t)
 {
     WF_TRY(normalize_added(t));

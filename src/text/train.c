@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* train.c - trains byte-level BPE tokenizers: counts words, then learns merges. */
+/*
+ * train.c - trains byte-level BPE tokenizers: counts words, then learns merges.
+ *
+ * Ids: the special tokens, the 256 bytes, then the merges in the order in which they were learned.
+ * The result does not depend on the number of threads.
+ */
 #include <string.h>
 
 #include "base/check.h"
@@ -42,6 +47,7 @@ static wf_status check_special(wf_ctx *ctx, const wf_bpe_options *o, int i)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "the special token '%.50s' must be 1 to %d bytes of valid UTF-8", s,
                        WF_ADDED_BYTES_MOST);
+    /* It would have the same text as a byte's token. */
     if (wf_letter_byte(wf_utf8_decode(s, &length)) >= 0 && length == bytes)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "the special token '%s' is the vocabulary's spelling of a byte; choose "
@@ -120,7 +126,7 @@ static wf_status add_bytes(wf_tokenizer *t, int32_t id, int32_t letter[256])
 /* Maps the progress of a stage to that of the whole. */
 typedef struct {
     const wf_bpe_options *options;
-    double from, part;
+    double from, part; /* fractions of the whole */
 } stage;
 
 static void tell(void *user, double done)

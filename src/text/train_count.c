@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* train_count.c - see train_count.h. */
+/*
+ * train_count.c - see train_count.h.
+ *
+ * Texts are cut into chunks where a word boundary is certain. Workers take chunks from a shared
+ * atomic counter and count into tables of their own, which are merged at the end: no locks. Each
+ * worker has its own context, since contexts are not thread-safe.
+ */
 #include "text/train_count.h"
 
 #include <stdatomic.h>
@@ -30,6 +36,7 @@ static void *reserve(wf_ctx *ctx, void *p, size_t *room, size_t wanted, size_t s
     return p;
 }
 
+/* Doubles the hash table. The load stays at or below one half. */
 static bool make_slots(wf_counts *c)
 {
     size_t slots = c->slot ? 2 * (c->mask + 1) : 1024;
@@ -48,6 +55,8 @@ static bool make_slots(wf_counts *c)
     return true;
 }
 
+/* Adds `times` occurrences of a word; copies it if it is new. An int64_t count cannot overflow: it
+ * is at most the bytes of all texts, which the caller limits. */
 static wf_status add_word(wf_counts *c, const char *word, size_t bytes, uint32_t hash,
                           int64_t times)
 {
@@ -164,6 +173,7 @@ static wf_status repair(wf_ctx *ctx, const char *s, size_t n, char **out, size_t
     return wf_writer_take(&w, out, bytes);
 }
 
+/* Repairs, normalizes and splits one chunk, as encoding would. */
 static wf_status count_chunk(const wf_tokenizer *t, wf_counts *c, const wf_text *chunk)
 {
     char *valid = NULL;
@@ -195,6 +205,7 @@ static void work(void *arg, int64_t begin, int64_t end, int thread)
         for (size_t i; j->status[me] == WF_OK && (i = atomic_fetch_add(&j->next, 1)) < j->chunks;) {
             j->status[me] = count_chunk(j->t, &j->counts[me], &j->chunk[i]);
             size_t done = 1 + atomic_fetch_add(&j->done, 1);
+            /* Worker 0 runs in the calling thread, where the callback is promised to run. */
             if (me == 0 && j->options->progress)
                 j->options->progress(j->options->user, (double)done / (double)j->chunks);
         }

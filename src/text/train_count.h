@@ -7,14 +7,14 @@
 
 typedef struct {
     size_t at, bytes; /* offset and length in wf_counts.text */
-    int64_t count;
-    uint32_t hash;
+    int64_t count;    /* occurrences in all texts */
+    uint32_t hash;    /* of the word's bytes */
 } wf_counted_word;
 
 typedef struct {
     wf_ctx *ctx;
-    char *text; /* all words, concatenated */
-    size_t used, room;
+    char *text;            /* all words, concatenated */
+    size_t used, room;     /* bytes of text */
     wf_counted_word *word; /* [words], unordered */
     size_t words, word_room;
     uint32_t *slot; /* [mask + 1] hash table: 1 + index of a word; 0: free */

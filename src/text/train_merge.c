@@ -28,7 +28,7 @@ typedef struct {
     int64_t count; /* 0: free slot, already merged, or no longer present */
     uint32_t *at;  /* [places] in the arena */
     uint32_t places;
-    bool used;
+    bool used; /* the slot holds a key, even if its count is 0 */
 } pair;
 
 typedef struct {
@@ -45,8 +45,8 @@ typedef struct {
 /* New pairs on one side of a merge, by the id on that side. */
 typedef struct {
     int64_t count;
-    uint32_t *at; /* the next place is written here; NULL: the pair is dropped */
-    uint32_t places;
+    uint32_t *at;    /* the next place is written here; NULL: the pair is dropped */
+    uint32_t places; /* occurrences seen */
 } tally;
 typedef struct {
     tally *of;     /* [vocab] */
@@ -57,9 +57,9 @@ typedef struct {
 typedef struct {
     wf_ctx *ctx;
     const wf_learn_options *options;
-    wf_vocab *vocab;
+    wf_vocab *vocab; /* grows by one token per merge */
     wf_arena places; /* owns the lists of places */
-    int32_t *cell;
+    int32_t *cell;   /* [cells] token ids, BORDER or GONE */
     uint32_t cells;
     stretch *stretch; /* [stretches] */
     size_t stretches;
@@ -78,6 +78,7 @@ static uint64_t key_of(int32_t left, int32_t right)
 
 /* ---- The hash table of pairs ---- */
 
+/* Returns the slot of this pair, or the free slot where it belongs. Invalidated by more_pairs. */
 static pair *pair_slot(const learner *l, uint64_t key)
 {
     size_t i = wf_hash_u64(key) & l->pair_mask;
@@ -105,6 +106,7 @@ static wf_status more_pairs(learner *l)
 
 /* ---- The best pair ---- */
 
+/* The key is left << 32 | right, so ties go to the lower left id, then the lower right id. */
 static bool comes_first(candidate a, candidate b)
 {
     return a.count != b.count ? a.count > b.count : a.key < b.key;
@@ -160,6 +162,7 @@ static pair *take_best(learner *l)
             heap_drop(l);
             return p;
         }
+        /* The pair became rarer since it was pushed: put it back with its present count. */
         if (p->count >= l->options->minimum)
             heap_sink(l, (candidate){p->count, top.key});
         else
@@ -240,6 +243,7 @@ static void look_around(const learner *l, int32_t made, uint32_t at, bool bytes,
         *after = BORDER;
 }
 
+/* Counts one place of a pair with `other`. */
 static void see(side *s, int32_t other, int64_t count)
 {
     if (s->of[other].places++ == 0)
@@ -247,6 +251,7 @@ static void see(side *s, int32_t other, int64_t count)
     s->of[other].count += count;
 }
 
+/* Returns whether the pair is frequent enough and its token not too long. */
 static bool worth_keeping(const learner *l, const tally *t, int32_t other, int32_t made)
 {
     return t->count >= l->options->minimum &&
@@ -280,6 +285,7 @@ static wf_status keep_pairs(learner *l, side *s, int32_t made, bool made_is_left
     return WF_OK;
 }
 
+/* Clears only the tallies in use, so a rare token does not pay for the whole vocabulary. */
 static void forget(side *s)
 {
     for (uint32_t i = 0; i < s->withs; i++)
@@ -345,6 +351,7 @@ static wf_status first_pairs(learner *l, const int32_t letter[256])
 
 /* ---- Merging ---- */
 
+/* Reduces the count of a pair that a merge removed at one place. */
 static void lose(learner *l, int32_t left, int32_t right, int64_t count)
 {
     pair *p = pair_slot(l, key_of(left, right));
@@ -352,6 +359,8 @@ static void lose(learner *l, int32_t left, int32_t right, int64_t count)
         p->count -= count;
 }
 
+/* Merges all places of a pair from left to right. In "aaa" the second place is stale once the first
+ * is merged, and is skipped. */
 static wf_status merge(learner *l, const pair *p, int32_t made)
 {
     const int32_t left = (int32_t)(p->key >> 32), right = (int32_t)(p->key & UINT32_MAX);
@@ -404,6 +413,7 @@ static wf_status learn(learner *l, wf_arena *arena, int32_t first, wf_merge_pair
         pair *p = take_best(l);
         if (!p)
             break;
+        /* A copy: merge() may move the table. */
         const pair best = *p;
         p->count = 0;
         WF_TRY(make_token(l, arena, best.key, scratch, id, &made));
@@ -434,6 +444,7 @@ static void free_learner(learner *l)
     wf_arena_free(&l->places);
 }
 
+/* Frees nothing on failure; free_learner does. */
 static wf_status open_learner(learner *l, wf_counts *counts, const int32_t letter[256])
 {
     size_t n = (size_t)l->vocab->count;

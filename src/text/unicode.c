@@ -6,10 +6,11 @@
 
 #include "text/unicode_table.h"
 
-/* Hangul syllables are composed arithmetically from L, V and T jamo. */
+/* Hangul syllables are composed arithmetically from L, V and T jamo (Unicode standard, 3.12). */
 enum { HANGUL = 0xAC00, FIRST_L = 0x1100, FIRST_V = 0x1161, FIRST_T = 0x11A7 };
 enum { L_COUNT = 19, V_COUNT = 21, T_COUNT = 28, SYLLABLES = L_COUNT * V_COUNT * T_COUNT };
 
+/* A two-level table: equal pages of 256 characters are stored once. */
 unsigned wf_char_class(uint32_t c)
 {
     return class_value[class_page[c >> 8] * 256u + (c & 255)];
@@ -22,6 +23,7 @@ unsigned wf_char_order(uint32_t c)
 
 bool wf_char_parts(uint32_t c, uint32_t *a, uint32_t *b)
 {
+    /* Unsigned: a smaller c wraps and fails the comparison. */
     if (c - HANGUL < SYLLABLES) {
         uint32_t at = c - HANGUL, t = at % T_COUNT;
         *a = t ? c - t : FIRST_L + at / (V_COUNT * T_COUNT);
@@ -43,6 +45,7 @@ bool wf_char_parts(uint32_t c, uint32_t *a, uint32_t *b)
     return true;
 }
 
+/* pair[] is sorted by a, then b; part[] by character. Both have three columns. */
 uint32_t wf_char_compose(uint32_t a, uint32_t b)
 {
     if (a - FIRST_L < L_COUNT && b - FIRST_V < V_COUNT)

@@ -17,6 +17,7 @@ typedef enum {
 } wf_utf8_state;
 wf_utf8_state wf_utf8_look(const char *s, size_t n, size_t *length);
 
+/* Returns whether s[0 .. n) is valid UTF-8, without overlong forms and surrogates. */
 bool wf_utf8_valid(const char *s, size_t n);
 
 /* Returns the code point at s, which must be valid. *length: its bytes. */

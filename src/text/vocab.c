@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* vocab.c - see vocab.h. */
+/*
+ * vocab.c - see vocab.h.
+ *
+ * The index is an open-addressed hash table with linear probing, at most half full; it stores id +
+ * 1. Byte-level vocabularies spell each byte as a printable character, as GPT-2 does.
+ */
 #include "text/vocab.h"
 
 #include <string.h>
@@ -48,6 +53,7 @@ wf_status wf_vocab_set(wf_vocab *v, wf_arena *arena, int32_t id, const char *tex
     return WF_OK;
 }
 
+/* Rejects longer texts first: words can have megabytes. */
 int32_t wf_vocab_find(const wf_vocab *v, const char *text, size_t bytes)
 {
     return bytes > v->longest ? -1 : (int32_t)*find_slot(v, text, bytes) - 1;

@@ -14,7 +14,7 @@ const char *const wf_split_behavior_names[] = {"Isolated",       "Removed",    "
                                                "MergedWithNext", "Contiguous", NULL};
 
 /* Each step passes its pieces to the next one immediately, so memory does not grow with the number
- * of pieces. The recursion is as deep as the number of steps, which the readers limit. */
+ * of pieces. The recursion is as deep as the number of steps, which WF_TOKEN_STEPS limits. */
 typedef struct {
     wf_ctx *ctx;
     const wf_words_step *step;
@@ -63,6 +63,7 @@ static bool char_matches(const wf_words_step *step, uint32_t c)
     return step->kind == WF_WORDS_DIGITS ? wf_char_class(c) & WF_CHAR_N : is_punctuation(c);
 }
 
+/* Returns the first occurrence, or NULL. memchr skips to candidates. */
 static const char *find_string(const char *s, size_t n, const char *what, size_t bytes)
 {
     while (n >= bytes && bytes > 0) {
@@ -120,6 +121,7 @@ typedef struct {
     bool held, match;  /* a piece is held; it is a match */
 } cutter;
 
+/* Passes the held piece to the next step. */
 static wf_status release(cutter *c)
 {
     if (!c->held)
@@ -157,6 +159,7 @@ static wf_status cut(cutter *c, size_t begin, size_t end, bool match)
     return WF_OK;
 }
 
+/* Cuts s at the step's matches and passes the pieces on. */
 static wf_status cut_by_matches(run *r, int at, const char *s, size_t n)
 {
     cutter c = {.r = r, .at = at, .s = s};
@@ -190,6 +193,7 @@ static wf_status cut_by_matches(run *r, int at, const char *s, size_t n)
 
 /* ---- Steps that change the text ---- */
 
+/* Replaces spaces, adds the leading one, and passes the pieces on. n > 0. */
 static wf_status metaspace(run *r, int at, const char *s, size_t n)
 {
     const wf_words_step *step = &r->step[at];
@@ -231,6 +235,8 @@ static wf_status metaspace(run *r, int at, const char *s, size_t n)
     return status;
 }
 
+/* Passes s with its bytes spelled as letters. If BPE itself works on bytes, the spelling is
+ * omitted. */
 static wf_status pass_letters(run *r, int at, const char *s, size_t n)
 {
     if (r->bytes_last && at == r->count - 1)
@@ -250,6 +256,7 @@ static wf_status pass_letters(run *r, int at, const char *s, size_t n)
     return status;
 }
 
+/* Runs a ByteLevel step: optional leading space, GPT-2's pattern, then letters. n > 0. */
 static wf_status bytes_to_letters(run *r, int at, const char *s, size_t n)
 {
     const wf_words_step *step = &r->step[at];
@@ -274,6 +281,7 @@ static wf_status bytes_to_letters(run *r, int at, const char *s, size_t n)
     return status;
 }
 
+/* Runs step `at` on a piece; after the last step calls fn. Empty pieces are dropped. */
 static wf_status pass(run *r, int at, const char *s, size_t n)
 {
     if (n == 0)

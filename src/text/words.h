@@ -40,6 +40,7 @@ typedef struct {
     wf_prepend prepend; /* METASPACE: where to add a leading replacement */
 } wf_words_step;
 
+/* The word is valid during the call only. A failure ends the run. */
 typedef wf_status wf_word_fn(void *user, const char *word, size_t bytes);
 
 /* Calls fn with the words of a text, in order. bytes_last: a BYTES step at the end does not map

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* write_gguf.c - writes a tokenizer as the tokenizer.ggml.* keys of a GGUF file. */
+/*
+ * write_gguf.c - writes a tokenizer as the tokenizer.ggml.* keys of a GGUF file.
+ *
+ * A tokenizer is representable if it is SentencePiece, or byte-level BPE whose splitting has a name
+ * in the table of pre.c. Everything else is refused, since a reader would produce other ids.
+ */
 #include <string.h>
 
 #include "base/mem.h"
@@ -80,6 +85,7 @@ static wf_status put_merges(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *
     return status;
 }
 
+/* Returns whether nothing, or only `id`, is added. */
 static bool frame_is(const int32_t *ids, int count, int32_t id)
 {
     return count == 0 || (count == 1 && ids[0] == id);
@@ -152,6 +158,7 @@ static bool is_spaced(const wf_tokenizer *t, bool *prefix)
            memcmp(s->content, "\xE2\x96\x81", 3) == 0;
 }
 
+/* Merges are converted to scores if the tokenizer has none. */
 static wf_status put_scored(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w, bool prefix,
                             size_t count)
 {

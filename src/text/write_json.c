@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* write_json.c - writes a tokenizer as tokenizer.json and tokenizer_config.json. */
+/*
+ * write_json.c - writes a tokenizer as tokenizer.json and tokenizer_config.json.
+ *
+ * The writer collects errors, so most functions return nothing; wf_writer_take reports the first
+ * failure. Reading the files back gives the same ids.
+ */
 #include <string.h>
 
 #include "base/mem.h"
@@ -8,6 +13,7 @@
 #include "text/token_priv.h"
 #include "text/utf8.h"
 
+/* Writes UTF-8 as it is, not as \u escapes. */
 static void put_string(wf_writer *w, const char *s, size_t n)
 {
     wf_writer_json(w, s, n, WF_JSON_LETTERS);
@@ -172,7 +178,7 @@ static void put_decode(wf_writer *w, const wf_decode_step *s)
     }
 }
 
-/* Steps i of one part, alone or as a sequence. */
+/* Writes one part (0: normalizer, 1: pre-tokenizer, 2: decoder), several steps as a sequence. */
 static void put_part(wf_writer *w, const wf_tokenizer *t, int part)
 {
     static const char *const names[] = {"normalizer", "pre_tokenizer", "decoder"};
@@ -193,6 +199,7 @@ static void put_part(wf_writer *w, const wf_tokenizer *t, int part)
     wf_writer_print(w, "%s,\n", count > 1 ? "]}" : count == 0 ? "null" : "");
 }
 
+/* Writes the tokens around one sequence of a template. */
 static void put_frame_items(wf_writer *w, const wf_tokenizer *t, const char *sequence, int type)
 {
     for (int i = 0; i < t->before_count + 1 + t->after_count; i++) {
@@ -208,6 +215,7 @@ static void put_frame_items(wf_writer *w, const wf_tokenizer *t, const char *seq
     }
 }
 
+/* "pair" is required by the format, but Weft never encodes pairs. */
 static void put_processor(wf_writer *w, const wf_tokenizer *t)
 {
     int count = t->before_count + t->after_count;
@@ -273,6 +281,7 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
     for (size_t i = 0; i < count; i++) {
         const wf_vocab_token *left = &t->vocab.token[pair[i].left],
                              *right = &t->vocab.token[pair[i].right];
+        /* A merge of tokens that could not be written would be refused by readers. */
         if (!is_in_model(&t->vocab, pair[i].left) || !is_in_model(&t->vocab, pair[i].right) ||
             !is_in_model(&t->vocab, pair[i].made))
             continue;

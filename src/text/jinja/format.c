@@ -12,7 +12,7 @@
 #include "text/jinja/run.h"
 #include "text/jinja/string.h"
 
-/* Bounds the output of one conversion, which steps charge only after it was parsed. */
+/* Bounds the output of one conversion, and keeps read_width far from overflow. */
 #define MAX_WIDTH 10000
 
 typedef struct {
