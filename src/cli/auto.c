@@ -23,6 +23,7 @@ static wf_status forecast_training(void *user, wf_device *device, const wf_devic
     return WF_OK;
 }
 
+/* Decode reads every weight once per token, so memory bandwidth bounds it. */
 static wf_status forecast_running(void *user, wf_device *device, const wf_device_peak *peak,
                                   wf_forecast *out)
 {
@@ -89,6 +90,7 @@ wf_status wf_auto_open(wf_ctx *ctx, const char *name, const wf_auto_work *work, 
     compared_unit = work->unit;
     if (status == WF_OK && !quiet)
         say(&found.all[found.best]);
+    /* Closes all devices but the best, so the pointers in `compared` are stale from here on. */
     *out = wf_candidates_take(&found);
     return status;
 }

@@ -2,8 +2,8 @@
 /*
  * bench.h - shared by the modes of `weft bench`: flags, the peak of the machine, and the report.
  *
- * A report is a list of sections, each a table of columns and rows. Text, Markdown and JSON are written from
- * the same tables.
+ * A report is a list of sections, each a table of columns and rows. Text, Markdown and JSON are
+ * written from the same tables.
  */
 #ifndef WF_CLI_BENCH_H
 #define WF_CLI_BENCH_H
@@ -41,16 +41,16 @@ typedef struct {
     const char *key; /* in JSON; also the heading of a single row */
     const wf_bench_column *column;
     int columns;
-    bool single; /* one row: a line per column in text, an object in JSON */
-    wf_bench_cell *cell;
+    bool single;         /* one row: a line per column in text, an object in JSON */
+    wf_bench_cell *cell; /* [room], row by row; owned by the report */
     int cells, room;
 } wf_bench_section;
 
 #define WF_BENCH_SECTIONS 6
 typedef struct {
     wf_ctx *ctx;
-    wf_arena arena; /* owns the texts */
-    const char *mode;
+    wf_arena arena;   /* owns the texts */
+    const char *mode; /* as typed: "decode", "train", ... */
     wf_bench_section section[WF_BENCH_SECTIONS];
     int sections;
     wf_status status; /* the first failure */
@@ -61,6 +61,7 @@ void wf_bench_report_free(wf_bench_report *r);
 /* Begins a section; later cells go there, row by row. */
 void wf_bench_begin(wf_bench_report *r, const char *key, const wf_bench_column *columns,
                     bool single);
+/* Append a cell to the current section. A failure is remembered in r->status. */
 void wf_bench_text(wf_bench_report *r, const char *fmt, ...) WF_PRINTF(2, 3);
 void wf_bench_number(wf_bench_report *r, double x);
 /* Writes to stdout in the format of -o, and to the file of --json. */
@@ -70,11 +71,11 @@ wf_status wf_bench_report_write(const wf_bench_report *r);
 
 typedef struct {
     int64_t prompt, generated, depth, repeats; /* -1: the mode's default */
-    int64_t batch, length;
+    int64_t batch, length; /* train: sequences, tokens; -1: the mode's default */
     const char *precision;
     const char *shape; /* measure only cases whose shape contains this */
-    bool ops;
-    int64_t stream; /* MB */
+    bool ops;          /* also report each op */
+    int64_t stream;    /* MB */
     bool no_peak, overwrite;
     const char *output, *json, *trace;
     const char *form;   /* train, prefill or decode; NULL: train */
@@ -84,12 +85,12 @@ extern wf_bench_options wf_bench_set;
 
 typedef struct {
     wf_machine machine;
-    char device[64], description[256];
+    char device[64], description[256]; /* name and properties of the device */
     int threads;
     wf_device_peak one, all; /* peak with one thread and with all; NaN: not measured */
 } wf_bench_machine;
-/* Measures the peak, unless --no-peak or the device cannot. It uses much memory itself, so read the peak of
- * resident memory before. */
+/* Measures the peak, unless --no-peak or the device cannot. It uses much memory itself, so read the
+ * peak of resident memory before. */
 wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m);
 /* Adds the sections "machine" and, if measured, "peaks". */
 void wf_bench_put_machine(wf_bench_report *r, const wf_bench_machine *m);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_machine.c - weft bench machine: measures bandwidth and FMA peak, and describes the machine. */
+/* bench_machine.c - weft bench machine: measures bandwidth and FMA peak, and describes the
+ * machine. */
 #include <math.h>
 
 #include "cli/bench.h"
 #include "cli/engine.h"
 #include "device/choose.h"
 
-#define LEAST_STREAM ((uint64_t)512 << 20) /* bytes */
+#define LEAST_STREAM ((uint64_t)512 << 20) /* bytes; used where the cache is small or unknown */
 
-/* Returns four times the last-level cache, but at most a quarter of the memory. */
+/* Returns the bytes to stream: four times the last-level cache, so that caches do not serve them,
+ * but at most a quarter of the memory. */
 static size_t stream_bytes(const wf_machine *m)
 {
     uint64_t bytes = 4 * m->cache > LEAST_STREAM ? 4 * m->cache : LEAST_STREAM;
@@ -19,6 +21,7 @@ static size_t stream_bytes(const wf_machine *m)
 
 wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m)
 {
+    /* NaN prints as "-" and becomes null in JSON. */
     const wf_device_peak none = {NAN, NAN, NAN, NAN, NAN, 0};
     size_t len = 0, words = 0;
     *m = (wf_bench_machine){.threads = device->threads, .one = none, .all = none};
@@ -85,6 +88,7 @@ void wf_bench_put_machine(wf_bench_report *r, const wf_bench_machine *m)
     put_peak(r, m->threads, &m->all);
 }
 
+/* The peak for narrow types counts only where the device has faster instructions for them. */
 double wf_bench_flops(const wf_bench_machine *m, wf_type type)
 {
     return type != WF_F32 && m->all.narrow > m->all.flops ? m->all.narrow : m->all.flops;

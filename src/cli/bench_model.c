@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_model.c - weft bench MODEL: measures prefill and decode like llama-bench. */
+/*
+ * bench_model.c - weft bench MODEL: measures prefill and decode like llama-bench.
+ *
+ * Each test runs once to warm up (page faults, packing of weights) and then `repeats` times. The
+ * machine's peak is measured last, after the generator is freed: it needs much memory itself, and
+ * would raise the peak of resident memory that is reported.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -13,12 +19,12 @@
 enum { PROMPT, GENERATED, RUNS };
 
 typedef struct {
-    const char *mode;
+    const char *mode; /* "model" measures both tests */
     wf_engine engine;
     wf_bench_run run[RUNS]; /* 0 tokens: not measured */
     wf_bench_times times[RUNS];
     wf_bench_work work[RUNS];
-    wf_exec *exec[WF_MAX_BUCKETS];
+    wf_exec *exec[WF_MAX_BUCKETS]; /* of the generator's buckets; borrowed */
     wf_bench_profile profile[RUNS];
     int repeats;
     double load;        /* seconds to load the model */
@@ -30,6 +36,7 @@ typedef struct {
 
 /* ---- Arguments ---- */
 
+/* Sets the tests from mode and flags; 0 tokens leave a test out. */
 static wf_status choose(wf_ctx *ctx, job *t)
 {
     const wf_bench_options *o = &wf_bench_set;
@@ -72,6 +79,7 @@ static wf_status choose_context(job *t)
 
 /* ---- Measuring ---- */
 
+/* Returns the seconds spent packing weights so far. */
 static double packing(const job *t)
 {
     wf_generator_stats s;
@@ -96,6 +104,7 @@ static wf_status measure(job *t)
                 wf_progress_clear(&progress);
                 return status;
             }
+            /* The profile begins after the warmup, so that it covers the measured runs only. */
             if (k == 0) {
                 t->first[i] = seconds;
                 wf_bench_profile_start(&t->profile[i]);
@@ -111,6 +120,7 @@ static wf_status measure(job *t)
     return WF_OK;
 }
 
+/* Loads the model with the smallest context that the tests need. */
 static wf_status load(wf_ctx *ctx, job *t, const char *path)
 {
     wf_engine *e = &t->engine;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_ops.c - weft bench ops: measures single ops on shapes of models. */
+/*
+ * bench_ops.c - weft bench ops: measures single ops on shapes of models.
+ *
+ * Operands are streamed from more memory than the last-level cache holds, as in a model, where
+ * every weight is read once per pass. "of floor" compares with the time that the measured peak
+ * allows for the op's bytes and FLOP.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -32,6 +38,7 @@ typedef struct {
     wf_bench_case_options options;
 } job;
 
+/* Returns whether the names and --shape select the case. */
 static bool is_wanted(const job *t, const wf_bench_case *c)
 {
     bool wanted = t->name_count == 0;
@@ -60,8 +67,8 @@ static wf_status check_names(wf_ctx *ctx, const job *t)
     return wf_fail(ctx, WF_ERR_USAGE, "no case has '%s' in its shape", wf_bench_set.shape);
 }
 
-/* Measures a case with weights as stored in files, with a kernel that may round activations, and with weights
- * in the layout of the device. A variant that no kernel accepts has no row. */
+/* Measures a case with weights as stored in files, with a kernel that may round activations, and
+ * with weights in the layout of the device. A variant that no kernel accepts has no row. */
 static wf_status measure_case(wf_device *device, job *t, const wf_bench_case *c)
 {
     const char *plain = "";
@@ -82,8 +89,8 @@ static wf_status measure_case(wf_device *device, job *t, const wf_bench_case *c)
     return WF_OK;
 }
 
-/* Measures the rows on another device, with weights as stored in files. Cases that it does not support, or that
- * would take long, get no time. */
+/* Measures the rows on another device, with weights as stored in files. Cases that it does not
+ * support, or that would take long, get no time. */
 static wf_status measure_beside(wf_device *device, job *t)
 {
     wf_bench_case_result r;
@@ -98,6 +105,7 @@ static wf_status measure_beside(wf_device *device, job *t)
     wf_progress_begin(&progress, "cases on the other device", WF_PROGRESS_ITEMS, t->rows);
     for (int i = 0; i < t->rows && status == WF_OK; i++) {
         measured *m = &t->row[i];
+        /* Layouts of one case are adjacent rows; the other device measures it once. */
         if (i > 0 && m->c == m[-1].c) {
             m->beside = m[-1].beside;
         } else if ((double)m->result.cost.flops <= LONG_FLOP) {
@@ -218,6 +226,7 @@ wf_status wf_bench_ops_mode(wf_ctx *ctx, const char *mode, char *const *operands
     if (status == WF_OK)
         status = wf_bench_measure(device, &machine);
     if (status == WF_OK) {
+        /* Twice the cache, so that no operand is still cached when its turn comes again. */
         t.options.streamed = 2 * machine.machine.cache;
         device->timed = true;
         status = measure(device, &t);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* bench_report.c - prints the report of weft bench as text, Markdown and JSON. */
+/*
+ * bench_report.c - prints the report of weft bench as text, Markdown and JSON.
+ *
+ * Cells are collected first, since the width of a column depends on all of its rows. Failures while
+ * collecting are remembered and returned by wf_bench_report_write.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,6 +74,8 @@ void wf_bench_number(wf_bench_report *r, double x)
 
 #define SHOWN 640 /* bytes of a cell, including escapes */
 
+/* Formats a cell; the result is in buf or static. Texts are escaped: a model's name may hold
+ * control characters. */
 static const char *show(const wf_bench_column *c, const wf_bench_cell *cell, char *buf, size_t cap)
 {
     static const int digits[] = {[WF_SHOW_WHOLE] = 0,
@@ -88,6 +95,7 @@ static const char *show(const wf_bench_column *c, const wf_bench_cell *cell, cha
     return buf;
 }
 
+/* Returns the columns of the widest cell, heading included. */
 static int width_of(const wf_bench_section *s, int column)
 {
     char buf[SHOWN];
@@ -167,6 +175,7 @@ static void put_row(wf_json *j, const wf_bench_section *s, int row)
         wf_json_key(j, s->column[i].key);
         if (cell->text)
             wf_json_string(j, cell->text);
+        /* Whole numbers below 2^53 are exact in a double. */
         else if (s->column[i].show == WF_SHOW_WHOLE && fabs(cell->number) < 1e15)
             wf_json_int(j, (int64_t)cell->number);
         else

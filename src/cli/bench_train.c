@@ -12,11 +12,11 @@
 typedef struct {
     wf_bench_train train;
     wf_bench_profile profile;
-    wf_bench_times times;
+    wf_bench_times times; /* of the measured steps */
     int repeats;
     float first_loss, last_loss;
-    size_t planned, allocated, reserve;
-    uint64_t resident;
+    size_t planned, allocated, reserve; /* bytes; allocated is the peak of the device */
+    uint64_t resident;                  /* peak bytes of the process */
 } job;
 
 static wf_status choose(wf_ctx *ctx, job *t, const char *example)
@@ -47,6 +47,7 @@ static wf_status choose(wf_ctx *ctx, job *t, const char *example)
     return WF_OK;
 }
 
+/* Runs one warmup step and `repeats` measured ones. */
 static wf_status measure(job *t, wf_progress *progress)
 {
     for (int i = 0; i <= t->repeats; i++) { /* the first is a warmup: it touches all memory */
@@ -76,6 +77,7 @@ static wf_status measure_ops(wf_device *device, job *t)
     return wf_bench_set.trace ? wf_bench_trace_write(t->train.exec, wf_bench_set.trace) : WF_OK;
 }
 
+/* Opens the example, runs the steps, and records memory before the machine's peak is measured. */
 static wf_status train(wf_device *device, job *t)
 {
     wf_memory memory;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* braille.c - see braille.h. */
+/*
+ * braille.c - see braille.h.
+ *
+ * The canvas has 2 x 4 dots per character; curves are drawn as line segments between buckets of
+ * steps. A cell has one color, that of the run that drew in it last.
+ */
 #include "cli/braille.h"
 
 #include <math.h>
@@ -18,10 +23,10 @@ typedef struct {
 
 typedef struct {
     const wf_chart_options *o;
-    wf_chart_range range;
-    int columns, rows;
-    cell *cells;
-    int last_x, last_y; /* last point of the current curve; last_x -1: none */
+    wf_chart_range range; /* of both axes */
+    int columns, rows;    /* characters */
+    cell *cells;          /* [rows][columns] */
+    int last_x, last_y;   /* last point of the current curve; last_x -1: none */
 } canvas;
 
 const char *wf_braille_color(int run)
@@ -31,6 +36,7 @@ const char *wf_braille_color(int run)
     return colors[run % 6];
 }
 
+/* Sets a dot; ignores those outside the canvas. */
 static void set(canvas *c, int run, int x, int y)
 {
     static const uint8_t bit[4][2] = {{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
@@ -57,6 +63,7 @@ static void reach(canvas *c, int run, double value_x, double value_y)
 
 static void draw_run(canvas *c, int run, const wf_history *h)
 {
+    /* One bucket per column of dots. */
     wf_bucket buckets[2 * MOST];
     int n = 2 * c->columns;
     c->last_x = -1;
@@ -76,6 +83,7 @@ static void draw_valids(canvas *c, int run, const wf_history *h)
 
 /* ---- Text ---- */
 
+/* Prints a row, changing the color only where it differs. */
 static void put_row(wf_writer *w, const canvas *c, int row, const char *label, bool color)
 {
     const char *now = NULL;

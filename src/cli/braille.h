@@ -6,8 +6,8 @@
 #include "base/writer.h"
 #include "train/chart.h"
 
-/* Draws the smoothed losses, and the validation losses of a single run, in `rows` lines of at most `columns`
- * columns, with an axis below. Draws nothing without points or room. */
+/* Draws the smoothed losses, and the validation losses of a single run, in `rows` lines of at most
+ * `columns` columns, with an axis below. Draws nothing without points or room. */
 void wf_braille_draw(wf_writer *w, const wf_chart_run *runs, int n, const wf_chart_options *o,
                      int columns, int rows, bool color);
 /* Returns the escape sequence of the color of a run. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * catch.h - defers signals while the program writes files, so that incomplete files are removed first.
+ * catch.h - defers signals while the program writes files, so that incomplete files are removed
+ * first.
  *
  * The progress callback polls wf_caught and fails when it returns true.
  */
@@ -9,8 +10,8 @@
 
 #include <stdbool.h>
 
-/* Defers the first SIGINT, SIGTERM and SIGHUP, except those that are ignored (nohup). A second signal of the
- * same kind ends the program at once. */
+/* Defers the first SIGINT, SIGTERM and SIGHUP, except those that are ignored (nohup). A second
+ * signal of the same kind ends the program at once. */
 void wf_catch_begin(void);
 /* Returns whether a signal was deferred. */
 bool wf_caught(void);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* chat.c - the messages of a conversation, and answers to them. */
+/*
+ * chat.c - the messages of a conversation, and answers to them.
+ *
+ * Each answer encodes the whole conversation again; wf_sequence_restart then reuses the KV cache of
+ * the tokens that it shares with the previous prompt. When the context is full, the oldest
+ * questions and their answers are hidden from the model (left_out), but kept for /save.
+ */
 #include "cli/chat.h"
 
 #include <signal.h>
@@ -30,6 +36,7 @@ static void free_content(const wf_chat *c, int i)
     wf_mem_free(c->engine.ctx, (void *)(uintptr_t)c->message[i].content);
 }
 
+/* count > 0. */
 void wf_chat_drop_last(wf_chat *c)
 {
     free_content(c, --c->count);
@@ -63,6 +70,7 @@ wf_status wf_chat_set_system(wf_chat *c, const char *content)
     if (!*content)
         return WF_OK;
     WF_TRY(wf_chat_add(c, "system", content, strlen(content)));
+    /* wf_chat_add appends; rotate the new message to the front. */
     wf_message last = c->message[c->count - 1];
     memmove(c->message + 1, c->message, (size_t)(c->count - 1) * sizeof *c->message);
     c->message[0] = last;
@@ -90,6 +98,7 @@ wf_status wf_chat_encode(wf_chat *c, int32_t **ids, size_t *count)
     return status;
 }
 
+/* Renders the template with a dummy question, which is removed again. */
 wf_status wf_chat_try(wf_chat *c)
 {
     char *text;
@@ -140,8 +149,8 @@ static wf_status too_long(const wf_chat *c, size_t count)
         count, (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
 }
 
-/* Sets *fits when the last `keep` questions use at most half of the context. The other half delays the next
- * shift. */
+/* Sets *fits when the last `keep` questions use at most half of the context. The other half delays
+ * the next shift. */
 static wf_status try_questions(wf_chat *c, int keep, bool *fits)
 {
     int32_t *ids;
@@ -153,12 +162,14 @@ static wf_status try_questions(wf_chat *c, int keep, bool *fits)
     return WF_OK;
 }
 
-/* Hides as few of the `shown` questions as possible, but at least one, and never the last. Searches from the
- * end, so the cost depends on the context and not on the length of the conversation. */
+/* Hides as few of the `shown` questions as possible, but at least one, and never the last. Searches
+ * from the end, so the cost depends on the context and not on the length of the conversation. */
 static wf_status shift(wf_chat *c, int shown)
 {
     int low = 1, high = shown - 1;
     bool fits = true;
+    /* Doubling finds a bound in O(log) encodings of short texts; the loop below is a binary
+     * search. */
     for (int keep = 2; keep <= high && fits; keep = keep > high / 2 ? high + 1 : 2 * keep) {
         WF_TRY(try_questions(c, keep, &fits));
         low = fits ? keep : low;
@@ -200,7 +211,7 @@ static wf_status encode_fitting(wf_chat *c, int32_t **ids, size_t *count)
 
 /* ---- Answers ---- */
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* set by SIGINT while an answer is generated */
 
 static void on_interrupt(int signal)
 {
@@ -208,6 +219,7 @@ static void on_interrupt(int signal)
     interrupted = 1;
 }
 
+/* Starts the answer: its own seed, so that /regen gives another one. */
 static wf_status begin(wf_chat *c)
 {
     wf_engine *e = &c->engine;
@@ -223,6 +235,8 @@ static wf_status begin(wf_chat *c)
     return status;
 }
 
+/* Streams text until the sequence stops. Ctrl-C and a closed stdout cancel it, which keeps the text
+ * so far. */
 static wf_status generate(wf_chat *c, wf_writer *answer)
 {
     do {
@@ -238,6 +252,7 @@ static wf_status generate(wf_chat *c, wf_writer *answer)
     return answer->status;
 }
 
+/* Explains an answer that did not end by itself. */
 static void note_ending(const wf_chat *c)
 {
     const wf_engine *e = &c->engine;
@@ -252,6 +267,7 @@ static void note_ending(const wf_chat *c)
         wf_engine_say("note: the answer is incomplete: %s", wf_stop_sentence(stop));
 }
 
+/* Catches SIGINT only while it generates, so that Ctrl-C stops the answer and not the program. */
 wf_status wf_chat_answer(wf_chat *c)
 {
     wf_ctx *ctx = c->engine.ctx;

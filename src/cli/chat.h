@@ -43,8 +43,8 @@ bool wf_chat_has_system(const wf_chat *c);
 wf_status wf_chat_try(wf_chat *c);
 /* Encodes the messages that the model sees. The caller frees *ids with wf_ids_free. */
 wf_status wf_chat_encode(wf_chat *c, int32_t **ids, size_t *count);
-/* Answers the last message: streams the answer to stdout and adds it. When the context is full, hides the
- * oldest questions and answers first; WF_ERR_USAGE when that is not enough. */
+/* Answers the last message: streams the answer to stdout and adds it. When the context is full,
+ * hides the oldest questions and answers first; WF_ERR_USAGE when that is not enough. */
 wf_status wf_chat_answer(wf_chat *c);
 void wf_chat_free(wf_chat *c);
 

@@ -13,6 +13,7 @@ typedef struct {
     wf_status (*run)(wf_chat *c, const char *value);
 } chat_command;
 
+/* Forward declaration: help() lists the table that refers to it. */
 static const chat_command commands[];
 
 static wf_status help(wf_chat *c, const char *value)
@@ -63,6 +64,7 @@ static wf_status again(wf_chat *c, const char *value)
     (void)value;
     if (!wf_chat_last_is(c, "assistant"))
         return wf_fail(c->engine.ctx, WF_ERR_USAGE, "there is no answer yet; ask a question first");
+    /* Only the count changes, so the slot can be refilled without an allocation. */
     wf_message old = c->message[--c->count];
     wf_status status = wf_chat_answer(c);
     if (status == WF_OK)
@@ -133,6 +135,7 @@ bool wf_chat_is_command(const wf_chat *c, const char *text)
     return !strchr(text, '\n') || (k && k->lines);
 }
 
+/* Suggests the nearest command, if one is near. */
 static wf_status no_command(wf_ctx *ctx, const char *text)
 {
     const char *names[sizeof commands / sizeof *commands];

@@ -9,7 +9,7 @@
 #include "base/path.h"
 #include "cli/chat.h"
 
-#define LARGEST ((size_t)16 << 20) /* bytes, for /load */
+#define LARGEST ((size_t)16 << 20) /* bytes, for /load; the JSON tree takes more */
 #define MOST_MESSAGES 10000
 
 static void say_done(const char *verb, int messages, const char *where, const char *path)
@@ -79,6 +79,8 @@ wf_status wf_chat_save(wf_chat *c, const char *path)
     if (status == WF_OK && yes) {
         status = write_messages(c, &text, &bytes);
         if (status == WF_OK)
+            /* wf_file_create fails if the file appeared meanwhile, so nothing is replaced without
+             * consent. */
             status = exists ? wf_file_write(ctx, own, text, bytes)
                             : wf_file_create(ctx, own, text, bytes);
         if (status == WF_OK)
@@ -157,6 +159,7 @@ static wf_status read_messages(wf_chat *c, const char *path)
 /* Changes the conversation only if the whole file is valid. */
 wf_status wf_chat_load(wf_chat *c, const char *path)
 {
+    /* Keeps the old list; reading fills an empty one. */
     wf_chat old = *c;
     if (wf_path_look(path) == WF_PATH_OTHER)
         return wf_fail(c->engine.ctx, WF_ERR_USAGE, "'%s' is not a regular file", path);

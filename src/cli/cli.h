@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* cli.h - the interface of a command, and helpers that several commands share.
  *
- * Results go to stdout, everything else to stderr. A command that fails leaves its message in the context,
- * and main prints it. Commands do not check writes to stdout: main does, once, at the end. */
+ * Results go to stdout, everything else to stderr. A command that fails leaves its message in the
+ * context, and main prints it. Commands do not check writes to stdout: main does, once, at the
+ * end. */
 #ifndef WF_CLI_CLI_H
 #define WF_CLI_CLI_H
 
@@ -12,7 +13,7 @@
 #include "cli/flags.h"
 #include "device/device.h"
 
-#define WF_MAX_EXAMPLES 4
+#define WF_MAX_EXAMPLES 4 /* in the help of a command */
 
 /* A table of the help, such as the types of `weft quantize`. */
 typedef struct {
@@ -27,8 +28,8 @@ typedef struct {
     const char *operands; /* as the usage line shows them; "" for none */
     int max_operands;
     wf_offer offers[3]; /* completion of each operand; the last non-empty one repeats */
-    /* Paragraphs, separated by a blank line. The help wraps them, except lines that begin with a space.
-     * NULL: none. */
+    /* Paragraphs, separated by a blank line. The help wraps them, except lines that begin with a
+     * space. NULL: none. */
     const char *details;
     const wf_help_table *table; /* NULL: none */
     const char *examples[WF_MAX_EXAMPLES];
@@ -70,14 +71,14 @@ wf_words_fn wf_op_words, wf_type_words, wf_recipe_words, wf_example_words;
 wf_words_fn
     wf_environment_words; /* environment variables that Weft reads, besides those of flags */
 
-/* Fails with "unknown WHAT 'word'" and the nearest of names[0..n) or, when no name is near, the command
- * that lists them. */
+/* Fails with "unknown WHAT 'word'" and the nearest of names[0..n) or, when no name is near, the
+ * command that lists them. */
 wf_status wf_no_such(wf_ctx *ctx, const char *what, const char *word, const char *const *names,
                      int n, const char *lister);
 wf_status wf_find_op(wf_ctx *ctx, const char *name, wf_op *out);
 
-/* Writes to stdout and flushes. Returns false when stdout accepts no more bytes; the command should then
- * end. main reports the error, unless the reader has closed the pipe. */
+/* Writes to stdout and flushes. Returns false when stdout accepts no more bytes; the command should
+ * then end. main reports the error, unless the reader has closed the pipe. */
 bool wf_put(const char *bytes, size_t count);
 /* The command line as typed, without quotes; truncated to 1 KiB. */
 const char *wf_command_line(void);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_bench.c - weft bench: measures generation, training, ops and the peak of the machine. */
+/*
+ * cmd_bench.c - weft bench: measures generation, training, ops and the peak of the machine.
+ *
+ * All modes share one table of flags; `limits` states which modes use a flag, and others refuse it.
+ * Outputs are checked before the measurement, which may take minutes.
+ */
 #include <string.h>
 
 #include "base/output.h"
@@ -38,6 +43,7 @@ enum { MODES = sizeof modes / sizeof *modes };
 static const struct {
     const char *flag;
     unsigned modes;
+    /* Exactly one target is set; it tells whether the flag was given. */
     const int64_t *whole;
     const char *const *text;
     const bool *on;
@@ -76,7 +82,8 @@ static wf_status check_flags(wf_ctx *ctx, unsigned mode, const char *name)
     return WF_OK;
 }
 
-/* Finds the mode that an operand names; 0: a model. Reports a misspelt mode, which would be a missing model. */
+/* Finds the mode that an operand names; 0: a model. Reports a misspelt mode, which would be a
+ * missing model. */
 static wf_status find_mode(wf_ctx *ctx, const char *word, int *out)
 {
     const char *names[MODES];

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_chat.c - weft chat: reads questions and streams answers. */
+/*
+ * cmd_chat.c - weft chat: reads questions and streams answers.
+ *
+ * Interactive errors are printed and the chat goes on; when stdin is not a terminal the first error
+ * ends the program. Only answers go to stdout.
+ */
 #include <string.h>
 #include <unistd.h>
 
@@ -12,14 +17,15 @@
 #include "device/device.h"
 #include "infer/generator.h"
 
-#define LARGEST_TEMPLATE ((size_t)4 << 20)
+#define LARGEST_TEMPLATE ((size_t)4 << 20) /* bytes, the limit of the template's lexer */
 
 static struct {
     const char *prompt, *system, *template, *template_file, *color;
     bool single, no_escape, no_history, no_shift;
 } options = {.color = "auto"};
 
-/* Stores the template of --chat-template or --chat-template-file, or NULL. The caller frees *owned. */
+/* Stores the template of --chat-template or --chat-template-file, or NULL. The caller frees
+ * *owned. */
 static wf_status choose_template(wf_ctx *ctx, const char **out, char **owned)
 {
     size_t bytes;
@@ -32,6 +38,7 @@ static wf_status choose_template(wf_ctx *ctx, const char **out, char **owned)
         WF_TRY(wf_file_read(ctx, options.template_file, LARGEST_TEMPLATE, owned, &bytes));
         *out = *owned;
     }
+    /* The text of a template contains a brace; anything else must be a name. */
     if (options.template && !strchr(options.template, '{') &&
         strcmp(options.template, "chatml") != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
@@ -62,8 +69,8 @@ static wf_status open_chat(wf_chat *c, const char *path)
     return WF_OK;
 }
 
-/* Asks a question and streams the answer. After a failure the question is removed, so that the user can ask
- * another. */
+/* Asks a question and streams the answer. After a failure the question is removed, so that the user
+ * can ask another. */
 static wf_status ask(wf_chat *c, const char *text, size_t bytes)
 {
     WF_TRY(wf_chat_add(c, "user", text, bytes));
@@ -86,6 +93,7 @@ static wf_status ask_first(wf_chat *c)
     return status;
 }
 
+/* Runs a command or asks a question; ignores blank lines. */
 static wf_status take_line(wf_chat *c, const char *text)
 {
     if (wf_chat_is_command(c, text))
@@ -93,6 +101,7 @@ static wf_status take_line(wf_chat *c, const char *text)
     return text[strspn(text, " \t\n")] ? ask(c, text, strlen(text)) : WF_OK;
 }
 
+/* Reads and answers lines until /exit, the end of input, or a second Ctrl-C in a row. */
 static wf_status converse(wf_chat *c)
 {
     wf_line *line = c->line;
@@ -137,6 +146,7 @@ static wf_status talk(wf_chat *c)
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
+    /* Static: too large for a small stack. */
     static wf_chat chat;
     const char *path;
     char *template = NULL;

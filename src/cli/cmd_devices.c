@@ -6,6 +6,7 @@ static struct {
     bool json;
 } options;
 
+/* Failures to open are results, not errors: their messages are shown. */
 void wf_devices_open_all(wf_ctx *ctx, wf_found_devices *all)
 {
     const wf_device_ops *ops;

@@ -10,6 +10,7 @@ static struct {
     bool json;
 } options = {.limit = -1};
 
+/* Encodes a text to learn whether this tokenizer really adds bos. */
 wf_status wf_eval_bos(const wf_engine *e, int32_t *bos)
 {
     int32_t *ids, id = wf_tokenizer_special(e->tokenizer, WF_SPECIAL_BOS);
@@ -20,6 +21,8 @@ wf_status wf_eval_bos(const wf_engine *e, int32_t *bos)
     return WF_OK;
 }
 
+/* Log-sum-exp with the maximum subtracted, in double: no overflow, and exact enough to sum over
+ * millions of tokens. */
 double wf_eval_nats(const float *logits, size_t vocab, int32_t target)
 {
     double most = logits[0], sum = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_help.c - weft help: prints the tables of commands and flags as text or, with --man, as man pages. */
+/* cmd_help.c - weft help: prints the tables of commands and flags as text or, with --man, as man
+ * pages. */
 #include <string.h>
 
 #include "cli/cli.h"
@@ -44,7 +45,8 @@ static void print_wrapped(FILE *to, const char *text, int at, int indent)
     putc('\n', to);
 }
 
-/* Prints paragraphs, each after a blank line. A line that begins with a space is printed as it is. */
+/* Prints paragraphs, each after a blank line. A line that begins with a space is printed as it
+ * is. */
 static void print_paragraphs(FILE *to, const char *text)
 {
     while (*text) {
@@ -62,6 +64,7 @@ static void print_paragraphs(FILE *to, const char *text)
     }
 }
 
+/* Aligns the descriptions to the longest name. */
 static void print_table(FILE *to, const wf_help_table *table)
 {
     const char *name, *doc;

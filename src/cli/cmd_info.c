@@ -25,6 +25,7 @@ static void count_types(wf_model_view *v)
         int k = 0;
         while (k < v->types && strcmp(v->type[k].name, t->type_name) != 0)
             k++;
+        /* Cannot happen for known types; an unknown spelling must not overflow the table. */
         if (k == WF_VIEW_TYPES)
             continue;
         v->types += k == v->types;
@@ -32,6 +33,7 @@ static void count_types(wf_model_view *v)
         v->type[k].type = t->type;
         v->type[k].tensors++;
         v->type[k].bytes += t->bytes;
+        /* Insertion keeps the list sorted. */
         for (; k > 0 && v->type[k].bytes > v->type[k - 1].bytes; k--) {
             wf_type_share other = v->type[k];
             v->type[k] = v->type[k - 1];
@@ -195,6 +197,8 @@ static void put_template(const char *text)
 
 /* ---- The command ---- */
 
+/* Checks the combination of flags, then prints the requested form. Memory is planned only for the
+ * summary. */
 static wf_status show(wf_ctx *ctx, wf_model_view *v)
 {
     const wf_given lists[] = {{"tensors", options.tensors}, {"keys", options.keys}};

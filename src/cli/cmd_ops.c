@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_ops.c - weft ops: prints the tables of ops, attributes, kernels and StableHLO emitters. */
+/*
+ * cmd_ops.c - weft ops: prints the tables of ops, attributes, kernels and StableHLO emitters.
+ *
+ * Everything is read from the tables that the engine itself uses, so the output cannot disagree
+ * with it. Devices that cannot be opened are listed with the reason.
+ */
 #include <string.h>
 
 #include "cli/cli.h"
@@ -31,6 +36,7 @@ static bool has_flag(wf_op op, uint32_t flag)
     return (wf_op_get(op)->flags & flag) != 0;
 }
 
+/* Returns the types of the first operand that some kernel accepts; 0: no kernel or no device. */
 static wf_type_set kernel_types(const wf_found_device *f, wf_op op)
 {
     return f->device && f->device->kernels ? wf_kernel_types(f->device->kernels, op) : 0;
@@ -38,6 +44,7 @@ static wf_type_set kernel_types(const wf_found_device *f, wf_op op)
 
 typedef void kernel_fn(void *user, const wf_found_device *f, const wf_kernel *k);
 
+/* Calls fn with every kernel of the op, in the order in which the device tries them. */
 static void each_kernel(const wf_found_device *f, wf_op op, kernel_fn *fn, void *user)
 {
     if (!f->device || !f->device->kernels)
@@ -96,7 +103,8 @@ static bool is_expanded(const wf_found_device *f, wf_op op)
     return has_kernels(f) ? kernel_types(f, op) == 0 : !wf_stablehlo_has(op);
 }
 
-/* Prints one mark per device with kernels, in the order of the list. `types` is the column's set. */
+/* Prints one mark per device with kernels, in the order of the list. `types` is the column's
+ * set. */
 static void print_cell(const wf_found_devices *all, wf_op op, wf_type_set types)
 {
     char marks[WF_MAX_KINDS + 1] = "";
@@ -241,8 +249,8 @@ static void print_attributes(const wf_op_def *def)
         printf("%-12snone\n", label);
 }
 
-/* Rows of elementwise ops hold expressions: "da; db" for two operands. In all other rows the text is the end
- * of a function name. */
+/* Rows of elementwise ops hold expressions: "da; db" for two operands. In all other rows the text
+ * is the end of a function name. */
 static void print_gradient(wf_op op)
 {
     const wf_op_def *def = wf_op_get(op);
@@ -439,6 +447,7 @@ static void print_json(const wf_found_devices *all, int begin, int end)
 
 /* ---- The command ---- */
 
+/* Opens the device of --device as the only entry. */
 static wf_status open_one(wf_ctx *ctx, wf_found_devices *all)
 {
     wf_found_device *f = &all->found[0];

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_plan.c - weft plan: predicts memory and cost of a graph before anything is allocated. */
+/*
+ * cmd_plan.c - weft plan: predicts memory and cost of a graph before anything is allocated.
+ *
+ * Three subjects: a graph (an example or a file), which is planned here; running a model
+ * (plan_run.c); a training run (plan_train.c). Flags that a subject does not use are refused.
+ */
 #include <string.h>
 
 #include "base/clock.h"
@@ -12,7 +17,7 @@
 #include "cli/train.h"
 #include "model/example.h"
 
-#define LARGEST_FILE ((size_t)64 << 20)
+#define LARGEST_FILE ((size_t)64 << 20) /* bytes of a graph as text */
 
 static struct {
     const char *form, *without, *expand, *svg, *dot, *text;
@@ -54,9 +59,9 @@ static wf_status parse_without(wf_ctx *ctx, const char *text, uint32_t *out)
 /* The graph to plan: an example in one of its forms, or a graph from a file. */
 typedef struct {
     const char *name;
-    char title[160];
-    wf_type compute;
-    wf_graph *graph;
+    char title[160]; /* describes the graph in the output */
+    wf_type compute; /* type of activations */
+    wf_graph *graph; /* owned */
 } subject;
 
 static wf_status read_graph(wf_ctx *ctx, subject *s)
@@ -107,13 +112,14 @@ static wf_status build_example(wf_ctx *ctx, subject *s)
     return form == WF_EXAMPLE_TRAIN ? WF_OK : wf_precision(s->graph, s->compute);
 }
 
-/* What has a slash or a dot in its name is a file, all else an example. */
+/* Reads a file if the name has a slash or a dot, otherwise builds the example of that name. */
 static wf_status get_graph(wf_ctx *ctx, subject *s)
 {
     s->compute = options.run.train.compute;
     return strpbrk(s->name, "/.") ? read_graph(ctx, s) : build_example(ctx, s);
 }
 
+/* Writes --text and --dot from the graph after the passes. */
 static wf_status write_forms(wf_ctx *ctx, const wf_graph *g)
 {
     char *text;
@@ -134,6 +140,7 @@ static wf_status write_forms(wf_ctx *ctx, const wf_graph *g)
 
 /* ---- Analysing the plan ---- */
 
+/* Computes live bytes per step, the busiest step, and the cost of the run. */
 static wf_status look(wf_ctx *ctx, wf_plan_view *v)
 {
     const wf_plan *plan = v->plan;
@@ -323,9 +330,10 @@ bool wf_example_words(int index, const char **name, const char **doc)
     return *name != NULL;
 }
 
-/* What --without accepts: "all", the passes, and "memory". */
+/* Lists the values of --without: "all", the passes, and "memory". */
 static bool pass_words(int index, const char **name, const char **doc)
 {
+    /* "memory" comes once, after the last pass. */
     const wf_pass *before = index > 1 ? wf_pass_get(index - 2) : NULL;
     const wf_pass *pass = index > 0 ? wf_pass_get(index - 1) : NULL;
     *doc = NULL;

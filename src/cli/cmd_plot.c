@@ -13,7 +13,7 @@
 #include "cli/figures.h"
 #include "cli/term.h"
 
-enum { TERMINAL_ROWS = 16 };
+enum { TERMINAL_ROWS = 16 }; /* of the chart, without its axis */
 
 static struct {
     const char *out, *x;
@@ -27,8 +27,8 @@ typedef struct {
     wf_chart_options chart;
     wf_chart_run run[WF_CHART_RUNS];
     wf_history history[WF_CHART_RUNS];
-    const char *log[WF_CHART_RUNS];
-    int count;
+    const char *log[WF_CHART_RUNS]; /* paths of the logs, which -o must not replace */
+    int count;                      /* runs read so far */
 } comparison;
 
 /* ---- Reading ---- */
@@ -86,6 +86,7 @@ static wf_status name_runs(comparison *c)
     }
     for (int i = 0; i < c->count; i++)
         for (int k = 0; k < i; k++)
+            /* Two runs end alike: keep the full paths for all. */
             if (strcmp(names[i], names[k]) == 0)
                 return WF_OK;
     for (int i = 0; i < c->count; i++)

@@ -12,7 +12,7 @@
 #include "cli/rewrite.h"
 
 #define USAGE "weft prepare FILE|FOLDER... -o DATA"
-#define TEMPLATE_MOST ((size_t)4 << 20)
+#define TEMPLATE_MOST ((size_t)4 << 20) /* bytes, the limit of the template's lexer */
 
 static struct {
     const char *out, *tokenizer, *format, *split_on, *template, *template_file, *sample;
@@ -56,7 +56,8 @@ static const wf_flag flags[] = {
 
 /* ---- Arguments ---- */
 
-/* Interprets \n, \t and \\, which are hard to type in a shell. The caller frees *out with wf_mem_free. */
+/* Interprets \n, \t and \\, which are hard to type in a shell. The caller frees *out with
+ * wf_mem_free. */
 static wf_status unescape(wf_ctx *ctx, const char *text, char **out)
 {
     char *to = *out = wf_mem_new(ctx, strlen(text) + 1);
@@ -96,6 +97,7 @@ static wf_status check_flags(wf_ctx *ctx, int count)
 
 /* ---- Progress and summary ---- */
 
+/* Progress callback: begins a new bar when the stage changes, and ends the work on a signal. */
 static wf_status show(void *user, const char *what, int64_t done, int64_t total)
 {
     wf_progress *p = user;

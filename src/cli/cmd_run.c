@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_run.c - weft run: continues one prompt, or several in a batch. */
+/*
+ * cmd_run.c - weft run: continues one prompt, or several in a batch.
+ *
+ * All prompts are read, encoded and checked before the weights are loaded. Up to --parallel
+ * sequences run at once; a finished one makes room for the next prompt. Output is in the order of
+ * the prompts: the first unfinished job streams, later ones collect their text.
+ */
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +31,7 @@ static struct {
 /* One prompt, and the text generated from it. */
 typedef struct {
     const wf_prompt *prompt;
-    int32_t *ids;
+    int32_t *ids; /* [count] the prompt's tokens */
     size_t count;
     uint64_t seed;
     wf_sequence *sequence; /* NULL before the start and after the end */
@@ -51,8 +57,8 @@ typedef struct {
 #define WAYS \
     "give it as the second argument or with -p, in a file with -f, or pipe it to the program"
 
-/* Takes MODEL [PROMPT] or --model MODEL [PROMPT]. With --model, an operand that is an existing file counts as
- * a second model. */
+/* Takes MODEL [PROMPT] or --model MODEL [PROMPT]. With --model, an operand that is an existing file
+ * counts as a second model. */
 static wf_status take_operands(wf_ctx *ctx, char *const *operands, int count, const char **path)
 {
     const char *model = wf_engine_set.model;
@@ -83,6 +89,7 @@ static wf_status take_stdin(wf_ctx *ctx)
     return WF_OK;
 }
 
+/* Stops at one token more than the context, so that a huge prompt fails early. */
 static wf_status encode(batch *b, job *j)
 {
     const wf_engine *e = &b->engine;
@@ -172,6 +179,7 @@ static wf_status prepare(batch *b, const char *path)
 
 /* ---- Printing: one job streams its text; the others wait for their turn ---- */
 
+/* Prints unless stdout failed before; then the program only cleans up. */
 static void print(batch *b, const char *text, size_t bytes)
 {
     if (bytes == 0 || b->deaf)
@@ -241,6 +249,7 @@ static wf_status begin(batch *b, job *j)
     return j->text.status;
 }
 
+/* Takes the new text of a sequence; frees the sequence when it has stopped. */
 static wf_status collect(job *j)
 {
     size_t bytes, count, prompt;
@@ -267,6 +276,7 @@ static wf_status generate(batch *b)
             WF_TRY(begin(b, &b->job[next++]));
         print_ready(b);
         WF_TRY(wf_generator_step(b->engine.generator, &busy));
+        /* Jobs before `shown` are finished and printed. */
         for (int i = b->shown; i < next; i++)
             if (b->job[i].sequence) {
                 WF_TRY(collect(&b->job[i]));

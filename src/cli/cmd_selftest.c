@@ -17,7 +17,7 @@ static struct {
     int64_t seed;   /* below 0: choose one */
     int64_t sample; /* cases; 0: all */
     double distort;
-    bool json, verbose, fast, list;
+    bool json, verbose, fast, list; /* flags of the same names */
 } options = {.device = "cpu", .seed = -1};
 
 /* A run in progress. */
@@ -55,6 +55,7 @@ static const char *ending(int count)
     return count == 1 ? " " : "s";
 }
 
+/* Called after each op: prints its row or the rest of its failures, and redraws the progress. */
 static void tell_op(void *user, const wf_selftest_row *row)
 {
     job *t = user;
@@ -177,8 +178,8 @@ static void list_cases(void)
     printf("%d cases of %d ops\n", cases, WF_OP_COUNT);
 }
 
-/* Opens the device and prints what will be tested; prints nothing if the device does not open. The device stays
- * open for the test: opened again, it might have another seed. */
+/* Opens the device and prints what will be tested; prints nothing if the device does not open. The
+ * device stays open for the test: opened again, it might have another seed. */
 static wf_status begin(wf_ctx *ctx, job *t, wf_device **device)
 {
     WF_TRY(wf_device_open(ctx, options.device, device));
@@ -223,6 +224,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         options.seed = wf_fresh_seed();
 
     job t = {.of = options.op ? 1 : WF_OP_COUNT};
+    /* Progress would interleave with results on the same terminal. */
     bool mixed = isatty(STDOUT_FILENO) && (options.json || options.verbose);
     t.progress = isatty(STDERR_FILENO) && !mixed;
     wf_device *device;

@@ -34,8 +34,8 @@ static void print_token(const char *token, size_t bytes)
 /* Prints ids as they arrive. */
 typedef struct {
     const wf_tokenizer *t;
-    wf_json *j;
-    size_t count;
+    wf_json *j;   /* with --json */
+    size_t count; /* ids printed so far */
 } printer;
 
 static void put_id(printer *p, int32_t id)
@@ -92,10 +92,12 @@ static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const char *path, co
 
 /* ---- Ids to text ---- */
 
-/* Parses ids separated by spaces, commas and brackets. The caller frees *out, after a failure as well. */
+/* Parses ids separated by spaces, commas and brackets. The caller frees *out, after a failure as
+ * well. */
 static wf_status read_ids(wf_ctx *ctx, const wf_tokenizer *t, const char *s, int32_t **out,
                           size_t *count)
 {
+    /* An id takes a digit and a separator at least. */
     int32_t *ids = *out = wf_mem_array(ctx, strlen(s) / 2 + 1, sizeof *ids);
     *count = 0;
     if (!ids)
@@ -103,6 +105,7 @@ static wf_status read_ids(wf_ctx *ctx, const wf_tokenizer *t, const char *s, int
     for (s += strspn(s, " \t\r\n,[]"); *s; s += strspn(s, " \t\r\n,[]")) {
         int64_t id = 0;
         size_t digits = strspn(s, "0123456789"), word = strcspn(s, " \t\r\n,[]");
+        /* Stops before id could overflow; such a value is refused below. */
         for (size_t i = 0; i < digits && id <= INT32_MAX; i++)
             id = id * 10 + (s[i] - '0');
         char shown[WF_TEXT_SHOWN];

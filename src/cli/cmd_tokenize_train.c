@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_tokenize_train.c - see tokenize_train.h. */
+/*
+ * cmd_tokenize_train.c - see tokenize_train.h.
+ *
+ * Files are mapped, so they may be larger than memory; pipes are read whole, up to PIPE_MOST.
+ * Mapped files that another process truncates read as zeros and fail the training at the end.
+ */
 #include <string.h>
 
 #include "base/arena.h"

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* cmd_train.c - weft train and weft finetune: runs training and shows its progress on stderr. */
+/*
+ * cmd_train.c - weft train and weft finetune: runs training and shows its progress on stderr.
+ *
+ * Signals set a flag that the trainer polls after every step. It then saves a checkpoint, and the
+ * program exits with status 3.
+ */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -21,6 +26,7 @@ static wf_live live;
 static volatile sig_atomic_t asked; /* 1: SIGHUP; 2: a signal whose repetition ends the program */
 static bool stepped;                /* at least one step ran, so the setup was accepted */
 
+/* The second SIGINT or SIGTERM exits at once; _exit is safe in a handler. */
 static void ask(int signal)
 {
     if (asked == 2)
@@ -28,8 +34,8 @@ static void ask(int signal)
     asked = 2;
 }
 
-/* A closing terminal sends SIGHUP more than once, and service managers send it right after SIGTERM. So it
- * never ends the program before the checkpoint is saved. */
+/* A closing terminal sends SIGHUP more than once, and service managers send it right after SIGTERM.
+ * So it never ends the program before the checkpoint is saved. */
 static void hang_up(int signal)
 {
     (void)signal;
@@ -108,6 +114,7 @@ static void show_memory(const wf_train_info *i)
     fputc('\n', stderr);
 }
 
+/* Describes the run before its first step: model, device, settings, data, memory. */
 static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batches)
 {
     const wf_device *device = user;
@@ -232,6 +239,7 @@ static wf_status run_from(wf_ctx *ctx, const char *model)
     wf_status status = wf_train_data(ctx, &arena, &o, &made);
     if (status == WF_OK)
         status = train(ctx, &o);
+    /* A run that never stepped was refused; after a step the data belongs to its checkpoints. */
     if (status != WF_OK && !stepped)
         wf_train_data_undo(ctx, &made);
     wf_arena_free(&arena);

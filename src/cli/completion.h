@@ -11,8 +11,8 @@ void wf_completion_bash(FILE *to);
 void wf_completion_zsh(FILE *to);
 void wf_completion_fish(FILE *to);
 
-/* Returns the number of operands of a command with an offer of their own; the last one repeats when the
- * command takes more. */
+/* Returns the number of operands of a command with an offer of their own; the last one repeats when
+ * the command takes more. */
 int wf_completion_operands(const wf_command *command);
 bool wf_offer_is_empty(const wf_offer *offer);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* completion_bash.c - the completion script for bash 4 and later. It needs no bash-completion package. */
+/* completion_bash.c - the completion script for bash 4 and later. It needs no bash-completion
+ * package. */
 #include <string.h>
 
 #include "cli/completion.h"
 
-/* Bash splits words at '=' and ':' (COMP_WORDBREAKS): "--device=pjrt:x.so" arrives as five words. */
+/* Bash splits words at '=' and ':' (COMP_WORDBREAKS): "--device=pjrt:x.so" arrives as five
+ * words. */
 static const char opening[] =
     "# bash completion for weft, printed by 'weft completion bash'\n"
     "\n"
@@ -69,7 +71,7 @@ static const char closing[] = "    esac\n"
 typedef struct {
     FILE *to;
     const char *between;
-    bool later;
+    bool later; /* a word was printed before */
 } list;
 
 static void put(list *l, const char *text, size_t length)
@@ -102,7 +104,8 @@ static void put_offer(FILE *to, const wf_offer *offer)
         fprintf(to, "_weft_paths %s; ", offer->paths == WF_PATHS_FILES ? "-f" : "-d");
 }
 
-/* The values of flags. Flags that take a number or free text share one line, which offers nothing. */
+/* The values of flags. Flags that take a number or free text share one line, which offers
+ * nothing. */
 static void put_values(FILE *to, const wf_flag *const *flags, int count)
 {
     list free = {.to = to, .between = "|"};

@@ -32,7 +32,7 @@ typedef struct {
     bool later;
 } list;
 
-/* Prints "word\tdescription"; the caller has opened double quotes. */
+/* Prints a word; the caller has opened the quotes. */
 static void put_word(void *user, const char *word, const char *doc)
 {
     list *l = user;
@@ -57,6 +57,7 @@ static void put_flag(FILE *to, const wf_command *command, const wf_flag *flag)
     fprintf(to, "complete -c weft -n '__weft_command %s'", command->name);
     wf_flag_spellings(flag, put_spelling, to);
     if (flag->value)
+        /* -x: requires a value and offers no files; -r -F: requires one and offers files. */
         fputs(flag->offer.paths == WF_PATHS_NONE ? " -x" : " -r -F", to);
     if (flag->value && flag->offer.paths == WF_PATHS_FOLDERS && !flag->offer.words)
         fputs(" -a '(__fish_complete_directories)'", to);

@@ -17,7 +17,7 @@ static void put_escaped(FILE *to, const char *text, size_t length)
     }
 }
 
-/* What spellings are collected for. */
+/* Where spellings go, and how they are separated. */
 typedef struct {
     FILE *to;
     const char *between;
@@ -72,6 +72,7 @@ static void put_flag(FILE *to, const wf_flag *flag)
          names = {.to = to, .between = ",", .values = flag->value != NULL};
     bool several = flag->letter || flag->also;
     fputs("            '", to);
+    /* A repeatable flag stays on offer after its first use. */
     if (flag->values) {
         putc('*', to);
     } else {

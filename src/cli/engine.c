@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* engine.c - see engine.h. */
+/*
+ * engine.c - see engine.h.
+ *
+ * Opening is split from loading, so that commands can refuse bad arguments within milliseconds:
+ * wf_engine_open maps the model and opens the device, wf_engine_load plans, allocates and compiles.
+ */
 #include "cli/engine.h"
 
 #include <string.h>
@@ -8,6 +13,7 @@
 #include "cli/plan.h"
 #include "infer/generator.h"
 
+/* Tokens. A model with a longer context would reserve much more memory for the KV cache. */
 #define DEFAULT_CONTEXT 4096
 
 wf_engine_options wf_engine_set = {.device = "cpu", .context = -1, .chunk = -1, .threads = -1};
@@ -70,6 +76,7 @@ const char *wf_engine_larger(const wf_engine *e, char *buf, size_t cap)
     return buf;
 }
 
+/* Keys and values of all layers, rounded up to whole pages per sequence. */
 size_t wf_engine_kv_bytes(const wf_engine *e, int64_t sequences)
 {
     const wf_model_info *i = &e->info;
@@ -201,6 +208,7 @@ static wf_status choose_device(wf_engine *e)
 
 /* ---- The engine ---- */
 
+/* A named device is opened first, since it fails fastest; auto needs the model to choose by. */
 wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e)
 {
     *e = (wf_engine){.ctx = ctx};

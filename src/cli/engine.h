@@ -2,8 +2,8 @@
 /*
  * engine.h - opens a model on a device by the flags that run, chat, eval and bench share.
  *
- * wf_engine_open is quick and uses little memory. Commands check prompts, numbers and the context first and
- * call wf_engine_load, which takes the memory, last.
+ * wf_engine_open is quick and uses little memory. Commands check prompts, numbers and the context
+ * first and call wf_engine_load, which takes the memory, last.
  */
 #ifndef WF_CLI_ENGINE_H
 #define WF_CLI_ENGINE_H
@@ -12,8 +12,8 @@
 #include "model/model.h"
 
 typedef struct {
-    const char *model, *device, *kv_k, *kv_v;
-    int64_t context, chunk, threads; /* -1: the default */
+    const char *model, *device, *kv_k, *kv_v; /* flags; NULL: not given */
+    int64_t context, chunk, threads;          /* -1: the default */
     bool check, quiet, verbose, fast;
     wf_values lora;
 } wf_engine_options;
@@ -24,11 +24,11 @@ typedef struct {
     wf_ctx *ctx;
     wf_model *model;
     wf_model_info info;
-    const wf_tokenizer *tokenizer;
+    const wf_tokenizer *tokenizer; /* of the model, borrowed; NULL: the model has none */
     wf_device *device;
     int64_t context; /* tokens */
-    wf_type kv;
-    wf_arena arena; /* owns the paths in lora */
+    wf_type kv;      /* element type of the KV cache */
+    wf_arena arena;  /* owns the paths in lora */
     wf_lora lora[WF_MAX_VALUES];
     wf_generator *generator; /* NULL before wf_engine_load */
 } wf_engine;
@@ -49,8 +49,8 @@ void wf_engine_close(wf_engine *e);
 size_t wf_engine_kv_bytes(const wf_engine *e, int64_t sequences);
 /* Prints a line on stderr, unless --quiet. */
 void wf_engine_say(const char *fmt, ...) WF_PRINTF(1, 2);
-/* Prints token counts and speeds on stderr. `prompt`: prompt tokens of all sequences; `begun`: number of
- * sequences. */
+/* Prints token counts and speeds on stderr. `prompt`: prompt tokens of all sequences; `begun`:
+ * number of sequences. */
 void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const char *ending);
 
 /* Returns ", or give a larger context (-c, up to N for this model)", or "" at the model's limit. */

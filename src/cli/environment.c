@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* environment.c - see environment.h. */
+/*
+ * environment.c - see environment.h.
+ *
+ * A misspelt variable would be ignored silently, so every WEFT_ variable of the environment is
+ * checked: WEFT_ARG_ names must match a flag of some command, other names are refused only if they
+ * resemble a known one.
+ */
 #include "cli/environment.h"
 
 #include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_NAMES 512
+#define MOST_NAMES 512 /* flags of all commands together */
 
 extern char **environ;
 
@@ -94,6 +100,7 @@ static wf_status check_variable(wf_ctx *ctx, const char *name)
                    WF_SHOWN(name), near);
 }
 
+/* Returns whether s is a number in [low, high] without sign or space. */
 static bool is_whole(const char *s, long low, long high)
 {
     char *end;

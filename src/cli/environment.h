@@ -5,8 +5,8 @@
 
 #include "cli/cli.h"
 
-/* Returns WF_ERR_USAGE for a WEFT_ARG_ variable that matches no flag, a misspelt WEFT_ variable, or an invalid
- * value of one. */
+/* Returns WF_ERR_USAGE for a WEFT_ARG_ variable that matches no flag, a misspelt WEFT_ variable, or
+ * an invalid value of one. */
 wf_status wf_environment_check(wf_ctx *ctx);
 
 /* Returns WF_ERR_USAGE for a flag that only other commands have; the message names them. */

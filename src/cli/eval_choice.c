@@ -2,9 +2,10 @@
 /*
  * eval_choice.c - multiple-choice questions: which ending has the highest log-probability?
  *
- * Follows lm-evaluation-harness: context and ending are tokenized together, and the ending's tokens are those
- * past the length of the context alone. Spaces at the end of the context belong to the ending. All endings of
- * a question run in one sequence, one after the other, so that the context is computed once.
+ * Follows lm-evaluation-harness: context and ending are tokenized together, and the ending's tokens
+ * are those past the length of the context alone. Spaces at the end of the context belong to the
+ * ending. All endings of a question run in one sequence, one after the other, so that the context
+ * is computed once.
  */
 #include <ctype.h>
 #include <math.h>
@@ -17,27 +18,27 @@
 #include "cli/progress.h"
 #include "cli/prompt.h"
 
-#define MAX_ENDINGS 64
+#define MAX_ENDINGS 64 /* of one question; the error message states it */
 
 typedef struct {
     const wf_json_node *context, *endings; /* a string, and an array of strings */
-    int64_t answer, line;
+    int64_t answer, line;                  /* index of the right ending; line of the file, from 1 */
 } question;
 
 typedef struct {
     wf_engine *e;
     const wf_eval_options *o;
-    wf_prompts prompts;
-    wf_arena arena; /* owns the questions */
+    wf_prompts prompts; /* owns the text of the file */
+    wf_arena arena;     /* owns the questions */
     question *question;
     size_t count, cap;
-    int32_t bos; /* put before every context; -1: none */
-    wf_sequence *sequence;
+    int32_t bos;           /* put before every context; -1: none */
+    wf_sequence *sequence; /* NULL before the first ending; reused, so that contexts are shared */
     /* the current ending */
-    int32_t *ids; /* [ids] bos?, context, ending */
-    size_t first; /* index of the first token of the ending */
-    size_t length;
-    double score; /* sum of log probabilities */
+    int32_t *ids;  /* [ids] bos?, context, ending */
+    size_t first;  /* index of the first token of the ending */
+    size_t length; /* tokens in ids */
+    double score;  /* sum of log probabilities */
     /* results */
     int64_t right, right_by_bytes, endings, tokens;
 } quiz;
@@ -258,6 +259,7 @@ static wf_status score_ids(quiz *q, const question *t)
     if (over >= q->first)
         return line_fail(q, t->line,
                          "an ending is longer than the context; give a larger --ctx-size");
+    /* Moved back below, so that the caller frees the pointer that it allocated. */
     q->ids += over;
     q->first -= over;
     q->length -= over;
@@ -285,6 +287,7 @@ static wf_status score(quiz *q, const question *t, const wf_json_node *ending)
     return status;
 }
 
+/* Scores all endings; counts whether the best one, by sum and by bytes, is the answer. */
 static wf_status ask(quiz *q, const question *t)
 {
     int64_t best = 0, best_by_bytes = 0;

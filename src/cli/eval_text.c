@@ -2,9 +2,9 @@
 /*
  * eval_text.c - loss and perplexity of a model on a text.
  *
- * The text is split into windows of context tokens that do not overlap. If the tokenizer adds bos, every
- * window begins with bos and all tokens of the text count; otherwise the first token of each window has no
- * prediction and does not count.
+ * The text is split into windows of context tokens that do not overlap. If the tokenizer adds bos,
+ * every window begins with bos and all tokens of the text count; otherwise the first token of each
+ * window has no prediction and does not count.
  */
 #include <math.h>
 
@@ -26,10 +26,10 @@ typedef struct {
     int32_t *window; /* [context] */
     /* state of the run */
     wf_progress progress;
-    size_t at;     /* index of the window's first token in ids */
-    size_t length; /* of the window, bos included */
-    size_t windows, counted, bytes;
-    double nats;
+    size_t at;                      /* index of the window's first token in ids */
+    size_t length;                  /* of the window, bos included */
+    size_t windows, counted, bytes; /* windows run; tokens and bytes that were predicted */
+    double nats;                    /* sum of -log p */
 } evaluation;
 
 /* ---- The text ---- */
@@ -86,6 +86,7 @@ static wf_status add_loss(void *user, size_t i, const float *logits, size_t voca
     evaluation *v = user;
     if (i + 1 >= v->length)
         return WF_OK;
+    /* The index in ids of the predicted token: bos shifts the window by one. */
     size_t place = v->at + i + (v->bos < 0);
     v->nats += wf_eval_nats(logits, vocab, v->window[i + 1]);
     v->counted++;

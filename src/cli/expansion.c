@@ -7,7 +7,7 @@
 #include "device/expand.h"
 #include "selftest/case.h"
 
-#define ROWS_OF_ONE_OP 8
+#define ROWS_OF_ONE_OP 8 /* the most rows that an op has in the selftest */
 
 static wf_status expand_all(wf_device *device)
 {
@@ -35,6 +35,7 @@ wf_status wf_expand_ops(wf_ctx *ctx, wf_device *device, const char *list)
 
 /* ---- What an expansion costs ---- */
 
+/* Makes every output of the node an output of the graph, so that the expansion keeps it. */
 static wf_status expand_case(const wf_device *device, wf_case *c, wf_expansion *out)
 {
     wf_expansion counts[WF_OP_COUNT] = {0};
@@ -63,6 +64,7 @@ wf_status wf_expansion_example(wf_ctx *ctx, const wf_device *device, wf_op op, w
     *call = '\0';
     if (wf_case_rows(op, rows, ROWS_OF_ONE_OP) == 0)
         return WF_OK;
+    /* Prefer f32; otherwise the first type that the row allows. */
     wf_type type = WF_F32;
     for (int t = 0; t < WF_TYPE_COUNT && !(rows[0].types & wf_type_bit(type)); t++)
         type = (wf_type)t;

@@ -8,6 +8,7 @@ void wf_figure_amount(char *out, size_t cap, size_t *len, double amount, bool by
 {
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB"};
     int i = 0;
+    /* 999.5 would print as 1000. */
     for (; bytes && amount >= 999.5 && i < 4; i++)
         amount /= 1000;
     bool tenths = amount < 9.95 && amount != (int)amount;
@@ -17,6 +18,7 @@ void wf_figure_amount(char *out, size_t cap, size_t *len, double amount, bool by
 
 void wf_figure_time(char *out, size_t cap, size_t *len, double seconds)
 {
+    /* Bounded before the conversion to long, which would be undefined for infinity. */
     long s = seconds < 1e8 ? (long)(seconds + 0.5) : 100000000;
     if (s >= 3600)
         wf_text_append(out, cap, len, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);

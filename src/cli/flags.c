@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* flags.c - parses command line flags, and describes them for the help. */
+/*
+ * flags.c - parses command line flags, and describes them for the help.
+ *
+ * A flag's target variable holds its default and receives its value. Flags that the command line
+ * leaves out are then taken from the environment. Messages use the spelling that was typed.
+ */
 #include "cli/flags.h"
 
 #include <errno.h>
@@ -18,6 +23,7 @@ typedef struct {
     const char *value; /* the text after '='; NULL: none */
 } spelling;
 
+/* Splits "--name=value"; the pointers refer to arg. */
 static spelling spell(const char *arg)
 {
     spelling s = {.arg = arg, .begin = arg + strspn(arg, "-")};
@@ -63,6 +69,7 @@ static bool is_also(const char *also, const spelling *s)
     return false;
 }
 
+/* One dash and one letter is a short form; with one dash, longer names match only in `also`. */
 static bool matches(const wf_flag *flag, const spelling *s)
 {
     if (is_also(flag->also, s))
@@ -162,6 +169,7 @@ wf_status wf_values_add(wf_ctx *ctx, wf_values *values, const char *text)
 {
     if (values->count == values->room) {
         int room = values->room ? 2 * values->room : 16;
+        /* Not from the context: the flags outlive it. */
         const char **grown = realloc(values->item, (size_t)room * sizeof *grown);
         if (!grown)
             return wf_fail(ctx, WF_ERR_MEMORY, "out of memory for %d values", room);
@@ -192,7 +200,8 @@ static wf_status set_value(wf_ctx *ctx, const wf_flag *flag, const char *arg, co
     return WF_OK;
 }
 
-/* Sets one flag. *next is the argument after it, or NULL; set to NULL when it is used as the value. */
+/* Sets one flag. *next is the argument after it, or NULL; set to NULL when it is used as the
+ * value. */
 static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const char **next)
 {
     spelling s = spell(arg);
@@ -210,6 +219,7 @@ static wf_status set_flag(wf_ctx *ctx, flag_set *set, const char *arg, const cha
         *flag->on = true;
         return WF_OK;
     }
+    /* A value may begin with one dash (-1), but not with two: that is a forgotten value. */
     if (!s.value && *next && strncmp(*next, "--", 2) != 0) {
         s.value = *next;
         *next = NULL;
@@ -262,6 +272,7 @@ static wf_status set_from_environment(wf_ctx *ctx, const wf_flag *flag)
     return WF_OK;
 }
 
+/* argv is rewritten in place: operands never move past the argument being read. */
 wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **argv, int *operands)
 {
     flag_set set = {.count = 0};
@@ -280,6 +291,7 @@ wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **arg
             i += had_next && !next;
         }
     }
+    /* The environment comes last, and only for flags that were not given. */
     for (int i = 0; i < set.count; i++)
         if (!set.given[i] && !(set.list[i]->operand && *operands > 0))
             WF_TRY(set_from_environment(ctx, set.list[i]));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* flags.h - declares the flags of a command as a table. The parser, the help, the man pages and the shell
- * completions all read this table.
+/* flags.h - declares the flags of a command as a table. The parser, the help, the man pages and the
+ * shell completions all read this table.
  *
- * The parser accepts --name VALUE, --name=VALUE and, for a flag with a letter, -n VALUE. Flags and operands
- * may be mixed; after "--" every argument is an operand. The environment sets flags that the command line
- * leaves out: WEFT_ARG_TOP_K=20 is --top-k 20, WEFT_ARG_JSON=1 is --json. */
+ * The parser accepts --name VALUE, --name=VALUE and, for a flag with a letter, -n VALUE. Flags and
+ * operands may be mixed; after "--" every argument is an operand. The environment sets flags that
+ * the command line leaves out: WEFT_ARG_TOP_K=20 is --top-k 20, WEFT_ARG_JSON=1 is --json. */
 #ifndef WF_CLI_FLAGS_H
 #define WF_CLI_FLAGS_H
 
@@ -22,8 +22,8 @@ typedef struct {
 
 wf_status wf_values_add(wf_ctx *ctx, wf_values *values, const char *text);
 
-/* Enumerates words: stores row `index` in *name and *doc (NULL: no description). Returns false past the
- * last row. */
+/* Enumerates words: stores row `index` in *name and *doc (NULL: no description). Returns false past
+ * the last row. */
 typedef bool wf_words_fn(int index, const char **name, const char **doc);
 
 typedef enum { WF_PATHS_NONE, WF_PATHS_FILES, WF_PATHS_FOLDERS } wf_paths;
@@ -47,8 +47,8 @@ typedef struct {
 void wf_offer_each(const wf_offer *offer, void (*fn)(void *user, const char *word, const char *doc),
                    void *user);
 
-/* Exactly one of the targets on, text, whole, real and values is set. Its type is the flag's type, and its
- * initial value is the default. */
+/* Exactly one of the targets on, text, whole, real and values is set. Its type is the flag's type,
+ * and its initial value is the default. */
 typedef struct wf_flag wf_flag;
 struct wf_flag {
     const char *name;  /* without the dashes; NULL ends a table */
@@ -59,10 +59,11 @@ struct wf_flag {
     const char **text;
     int64_t *whole; /* below 0: not set */
     double *real;   /* finite; below 0: not set */
-    /* Range of a number: "1,1024", "0," without an upper end, "(0,1)" with open ends. NULL: whole numbers
-     * >= 0, any real number. */
+    /* Range of a number: "1,1024", "0," without an upper end, "(0,1)" with open ends. NULL: whole
+     * numbers >= 0, any real number. */
     const char *range;
-    /* A letter that means something else in other commands. The parser refuses it and names this flag. */
+    /* A letter that means something else in other commands. The parser refuses it and names this
+     * flag. */
     char not_letter;
     wf_values *values;
     const char *also;     /* other spellings with their dashes: "-sys --predict"; NULL: none */
@@ -72,8 +73,8 @@ struct wf_flag {
     bool operand;         /* an operand sets the same; it overrides the environment */
     const char *fallback; /* the default in words; NULL: the help prints the target's value */
     wf_offer offer;
-    /* Instead of a flag: another table, with `doc` as its heading. Such rows come last in a table and do
-     * not nest. */
+    /* Instead of a flag: another table, with `doc` as its heading. Such rows come last in a table
+     * and do not nest. */
     const wf_flag *more;
 };
 
@@ -97,8 +98,8 @@ int wf_flags_list(const wf_flag *flags, const wf_flag *list[WF_MAX_FLAGS]);
         .doc = "allow nondeterministic kernels: results may differ between runs in the last bits" \
     }
 
-/* Spellings of a flag in the order of the help: "-p", "--prompt", then those in `also`. Calls fn with each,
- * dashes included. */
+/* Spellings of a flag in the order of the help: "-p", "--prompt", then those in `also`. Calls fn
+ * with each, dashes included. */
 void wf_flag_spellings(const wf_flag *flag,
                        void (*fn)(void *user, const char *spelling, size_t length), void *user);
 
@@ -106,8 +107,9 @@ void wf_flag_spellings(const wf_flag *flag,
 #define WF_FLAG_TEXT 512
 const char *wf_flag_text(const wf_flag *flag, char out[WF_FLAG_TEXT]);
 
-/* Sets the targets of the flags in argv[0..argc) and moves the operands to the front of argv. Stores the
- * number of operands in *operands. Returns WF_ERR_USAGE with a message for an invalid argument. */
+/* Sets the targets of the flags in argv[0..argc) and moves the operands to the front of argv.
+ * Stores the number of operands in *operands. Returns WF_ERR_USAGE with a message for an invalid
+ * argument. */
 wf_status wf_flags_parse(wf_ctx *ctx, const wf_flag *flags, int argc, char **argv, int *operands);
 
 /* Returns whether arg[0..length), which begins with two dashes, names the flag. */

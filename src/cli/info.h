@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "model/model.h"
 
-#define WF_VIEW_TYPES WF_TYPE_COUNT
+#define WF_VIEW_TYPES WF_TYPE_COUNT /* types of weights in one model */
 
 typedef struct {
     const char *name; /* as the file spells it */

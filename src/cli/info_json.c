@@ -25,6 +25,7 @@ static void put_shape(wf_json *j, const wf_model_info *i)
     wf_json_bool(j, i->tied);
 }
 
+/* Missing special tokens are -1. */
 static void put_tokenizer(wf_json *j, const wf_model_view *v)
 {
     static const char *const names[] = {"bos", "eos", "unknown", "padding"};

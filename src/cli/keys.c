@@ -2,8 +2,8 @@
 /*
  * keys.c - see keys.h.
  *
- * Signal handlers only write the signal's number to a pipe. The reader waits for the pipe and the terminal
- * together, so it does not matter which thread a signal reaches.
+ * Signal handlers only write the signal's number to a pipe. The reader waits for the pipe and the
+ * terminal together, so it does not matter which thread a signal reaches.
  */
 #include "cli/keys.h"
 
@@ -30,9 +30,9 @@ enum { WATCHED = sizeof watched / sizeof *watched };
 
 struct wf_keys {
     wf_ctx *ctx;
-    struct termios saved, raw;
-    struct sigaction before[WATCHED];
-    int pipe[2]; /* handlers write, the reader polls */
+    struct termios saved, raw;        /* the modes before, and while keys are read */
+    struct sigaction before[WATCHED]; /* restored by wf_keys_end */
+    int pipe[2];                      /* handlers write, the reader polls */
     bool active;
     bool pasting; /* bracketed paste is on */
     unsigned char in[4096];
@@ -41,6 +41,7 @@ struct wf_keys {
 
 static volatile sig_atomic_t wake = -1; /* write end of the pipe */
 
+/* Async-signal-safe: only write, and errno restored. */
 static void on_signal(int number)
 {
     int error = errno;
@@ -56,6 +57,7 @@ static void put(const char *text)
     fflush(stderr);
 }
 
+/* Installs the handlers, except for signals that are ignored. */
 static void watch(wf_keys *k)
 {
     struct sigaction action = {.sa_handler = on_signal};
@@ -73,6 +75,8 @@ wf_status wf_keys_begin(wf_keys *k)
     if (tcgetattr(STDIN_FILENO, &k->saved) != 0)
         return wf_fail(k->ctx, WF_ERR_IO, "cannot set up the terminal: %s", strerror(errno));
     k->raw = k->saved;
+    /* No echo, no lines, no signals from keys, no translation of \r: Ctrl-C and Enter arrive as
+     * bytes. */
     k->raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO | ISIG | IEXTEN);
     k->raw.c_iflag &= ~(tcflag_t)(ICRNL | IXON | ISTRIP);
     k->raw.c_cc[VMIN] = 1;
@@ -95,6 +99,7 @@ void wf_keys_end(wf_keys *k)
         sigaction(watched[i], &k->before[i], NULL);
 }
 
+/* Restores the terminal before stopping, and sets it up again when the program continues. */
 wf_status wf_keys_suspend(wf_keys *k, bool group)
 {
     struct sigaction stop;
@@ -127,6 +132,7 @@ static int take_signal(wf_keys *k)
     return WF_KEYS_END; /* the signal was handled elsewhere */
 }
 
+/* Reads what is available; false: end of input. */
 static bool fill(wf_keys *k)
 {
     ssize_t n = read(STDIN_FILENO, k->in, sizeof k->in);
@@ -137,6 +143,7 @@ static bool fill(wf_keys *k)
     return n > 0;
 }
 
+/* Turns bracketed paste on lazily, since the terminal may have been reset. */
 int wf_keys_next(wf_keys *k, int timeout_ms)
 {
     if (!k->pasting)

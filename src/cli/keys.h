@@ -2,8 +2,8 @@
 /*
  * keys.h - reads single keys from the terminal on stdin.
  *
- * Between wf_keys_begin and wf_keys_end the terminal is in raw mode with bracketed paste. A signal that ends or
- * stops the program restores the terminal first.
+ * Between wf_keys_begin and wf_keys_end the terminal is in raw mode with bracketed paste. A signal
+ * that ends or stops the program restores the terminal first.
  */
 #ifndef WF_CLI_KEYS_H
 #define WF_CLI_KEYS_H
@@ -29,7 +29,8 @@ void wf_keys_end(wf_keys *k);
 int wf_keys_next(wf_keys *k, int timeout_ms);
 /* Returns whether more bytes have arrived. */
 bool wf_keys_pending(const wf_keys *k);
-/* Stops the program like Ctrl-Z; with `group`, its whole process group. Returns when it continues. */
+/* Stops the program like Ctrl-Z; with `group`, its whole process group. Returns when it
+ * continues. */
 wf_status wf_keys_suspend(wf_keys *k, bool group);
 
 #endif

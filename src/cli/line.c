@@ -2,9 +2,9 @@
 /*
  * line.c - see line.h.
  *
- * The terminal is in raw mode only while a text is read, so output in between and Ctrl-C work as usual. Every line
- * of the text takes one row of the screen. A line wider than the terminal scrolls sideways, so the code does not
- * depend on how terminals wrap.
+ * The terminal is in raw mode only while a text is read, so output in between and Ctrl-C work as
+ * usual. Every line of the text takes one row of the screen. A line wider than the terminal scrolls
+ * sideways, so the code does not depend on how terminals wrap.
  */
 #include "cli/line.h"
 
@@ -81,8 +81,8 @@ static view choose_view(const wf_line *l, int width, int most)
     return v;
 }
 
-/* Chooses the visible part of a line: as much before `place` as fits, then as much after it. Reads only that
- * part, since a line may be long. Returns its columns. */
+/* Chooses the visible part of a line: as much before `place` as fits, then as much after it. Reads
+ * only that part, since a line may be long. Returns its columns. */
 static int choose_part(const wf_typed *b, size_t place, int room, size_t *from, size_t *to)
 {
     size_t end = wf_typed_line_end(b, place), before;
@@ -328,8 +328,8 @@ static bool ends_quoted(const wf_typed *b)
     return len >= 6 && memcmp(b->text + len - 3, QUOTES, 3) == 0;
 }
 
-/* Returns whether the text continues after this line. A final backslash becomes the newline; otherwise *newline is
- * set to add one. A pasted text that begins with quotes is not a block. */
+/* Returns whether the text continues after this line. A final backslash becomes the newline;
+ * otherwise *newline is set to add one. A pasted text that begins with quotes is not a block. */
 static bool goes_on(wf_line *l, bool *newline)
 {
     wf_typed *b = &l->now;

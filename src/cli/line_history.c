@@ -2,9 +2,9 @@
 /*
  * line_history.c - see line_history.h.
  *
- * Every access opens, locks and closes the file, so that concurrent programs lose no entries. The file is trimmed in
- * place: the kept entries are written to the start before the file is truncated, so a crash duplicates entries
- * but loses none.
+ * Every access opens, locks and closes the file, so that concurrent programs lose no entries. The
+ * file is trimmed in place: the kept entries are written to the start before the file is truncated,
+ * so a crash duplicates entries but loses none.
  */
 #include "cli/line_history.h"
 
@@ -21,11 +21,12 @@
 #include "base/text.h"
 #include "base/writer.h"
 
-#define LOCK_TRIES 20
-#define LOCK_PAUSE_NS 10000000
+#define LOCK_TRIES 20          /* together 0.2 s, then the history is not used */
+#define LOCK_PAUSE_NS 10000000 /* 10 ms */
 
 /* ---- Entries in memory ---- */
 
+/* Appends a copy; drops the oldest entry when full. Out of memory loses the entry only. */
 static void remember(wf_line_history *h, const char *text, size_t bytes)
 {
     char *copy = wf_mem_new(h->ctx, bytes + 1);
@@ -39,7 +40,8 @@ static void remember(wf_line_history *h, const char *text, size_t bytes)
     h->entry[h->count++] = copy;
 }
 
-/* Decodes a line of the file in place; drops control characters and invalid UTF-8. Returns its length. */
+/* Decodes a line of the file in place; drops control characters and invalid UTF-8. Returns its
+ * length. */
 static size_t decode(char *line, size_t bytes)
 {
     size_t to = 0;
@@ -62,6 +64,7 @@ static size_t decode(char *line, size_t bytes)
     return to;
 }
 
+/* The inverse of decode: one line per entry. */
 static void encode(wf_writer *w, const char *text)
 {
     for (; *text; text++) {
@@ -91,6 +94,7 @@ static bool lock(int fd)
 static int open_file(const char *path, int flags, off_t *size)
 {
     struct stat st;
+    /* O_NONBLOCK: a FIFO of this name must not block the program. */
     int fd = open(path, flags | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd < 0)
         return -1;
@@ -98,6 +102,7 @@ static int open_file(const char *path, int flags, off_t *size)
         close(fd);
         return -1;
     }
+    /* Typed texts are private. */
     if (st.st_mode & 077)
         fchmod(fd, 0600);
     *size = st.st_size;
@@ -122,6 +127,7 @@ static void trim(wf_line_history *h, int fd)
     wf_writer w = {.ctx = h->ctx};
     size_t bytes = 0;
     int first = h->count;
+    /* Escaping at most doubles an entry. */
     while (first > 0 && bytes + 2 * strlen(h->entry[first - 1]) < WF_HISTORY_BYTES / 2)
         bytes += 2 * strlen(h->entry[--first]) + 1;
     for (int i = first; i < h->count; i++)
@@ -141,6 +147,7 @@ static void load(wf_line_history *h)
     int lines = 0;
     if (!text)
         goto out;
+    /* Reads the last `want` bytes of the file. */
     for (ssize_t n = 1; len < want && n > 0; len += n > 0 ? (size_t)n : 0)
         n = pread(fd, text + len, want - len, size - (off_t)want + (off_t)len);
     char *at = text, *end = text + len;
@@ -182,6 +189,7 @@ static void append(const wf_line_history *h, const char *text)
 
 /* ---- The place ---- */
 
+/* Appends a folder to the path and creates it if it is missing. */
 static bool enter_folder(char path[WF_HISTORY_PATH], const char *name)
 {
     size_t len = strlen(path);

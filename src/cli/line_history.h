@@ -2,8 +2,8 @@
 /*
  * line_history.h - the history of typed texts, kept in a file across sessions.
  *
- * The file has one entry per line; \n is a newline in an entry, \\ a backslash. Several programs may use it at
- * once. A file that cannot be read or written is not an error.
+ * The file has one entry per line; \n is a newline in an entry, \\ a backslash. Several programs
+ * may use it at once. A file that cannot be read or written is not an error.
  */
 #ifndef WF_CLI_LINE_HISTORY_H
 #define WF_CLI_LINE_HISTORY_H
@@ -23,7 +23,8 @@ typedef struct {
     char path[WF_HISTORY_PATH]; /* "": no file */
 } wf_line_history;
 
-/* Stores weft/chat_history in XDG_STATE_HOME or ~/.local/state, and creates the folders. false: not possible. */
+/* Stores weft/chat_history in XDG_STATE_HOME or ~/.local/state, and creates the folders. false: not
+ * possible. */
 bool wf_line_history_place(char path[WF_HISTORY_PATH]);
 /* Reads the file. Path NULL or "": no file. */
 void wf_line_history_open(wf_ctx *ctx, const char *path, wf_line_history *h);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* live.c - see live.h. */
+/*
+ * live.c - see live.h.
+ *
+ * The line is made of fields with weights; fields are dropped, least weight first, until it fits
+ * the terminal. Texts from the model are escaped, so that a sample cannot control the terminal.
+ */
 #include "cli/live.h"
 
 #include <math.h>
@@ -11,8 +16,8 @@
 #include "cli/figures.h"
 #include "cli/term.h"
 
-#define REDRAW_NS 100000000u   /* on a terminal */
-#define REPORT_NS 10000000000u /* in a log */
+#define REDRAW_NS 100000000u   /* ns; on a terminal, 10 per second */
+#define REPORT_NS 10000000000u /* ns; in a log, every 10 s */
 #define FIRST_LINES 5          /* of a log: one for each step */
 #define KEEP 0.95              /* decay of the mean loss per step */
 #define LONGEST 8192           /* bytes of a message */
@@ -33,6 +38,7 @@ typedef struct {
     int count;
 } fields;
 
+/* Appends an empty field and returns its text, FIELD bytes. */
 static char *add(fields *f, int weight, const char *color)
 {
     wf_assert(f->count < MOST_FIELDS);
@@ -167,6 +173,7 @@ void wf_live_begin(wf_live *l, int64_t every)
                    .color = wf_term_color(STDERR_FILENO)};
 }
 
+/* Decides whether a step is shown now. */
 static bool is_due(const wf_live *l, uint64_t now)
 {
     if (l->terminal)
@@ -184,6 +191,7 @@ void wf_live_step(wf_live *l, const wf_train_step *p)
     l->seen++;
     l->waiting = true;
     if (isfinite(p->loss)) {
+        /* sum / weight is the exponential mean without the bias of its start. */
         l->sum = KEEP * l->sum + (1 - KEEP) * p->loss;
         l->weight = KEEP * l->weight + (1 - KEEP);
     }

@@ -7,13 +7,15 @@
 
 #include "base/path.h"
 
-/* Returns the colon before the scale; NULL when there is no scale or the whole text is an existing path. */
+/* Returns the colon before the scale; NULL when there is no scale or the whole text is an existing
+ * path. */
 static const char *find_scale(const char *text)
 {
     const char *colon = strrchr(text, ':');
     return colon && wf_path_look(text) == WF_PATH_NONE ? colon : NULL;
 }
 
+/* Parses FOLDER[:SCALE]. A scale of 0 is refused: it would be no adapter at all. */
 static wf_status parse(wf_arena *arena, const char *text, wf_lora *out)
 {
     const char *colon = find_scale(text), *number = colon ? colon + 1 : NULL;

@@ -13,7 +13,8 @@
         .offer = WF_OFFER_FOLDERS                                                     \
     }
 
-/* Parses the values into out[WF_MAX_VALUES], in the order of the flags. The arena owns the paths. */
+/* Parses the values into out[WF_MAX_VALUES], in the order of the flags. The arena owns the
+ * paths. */
 wf_status wf_lora_parse(wf_arena *arena, const wf_values *values, wf_lora *out);
 
 #endif

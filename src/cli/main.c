@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* main.c - the program weft: finds the command, parses its flags, runs it and prints its error. */
+/*
+ * main.c - the program weft: finds the command, parses its flags, runs it and prints its error.
+ *
+ * Exit status: 0 success, 1 failure, 2 invalid usage, or what a command sets in wf_exit_code. A
+ * failing write to stdout is a failure too, except when the reader closed the pipe.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -90,6 +95,7 @@ static wf_status choose(wf_ctx *ctx, const char *word, const wf_command **out)
     return wf_command_find(ctx, word, out);
 }
 
+/* Runs a command: --help first, then the environment, then the flags. */
 static wf_status run(wf_ctx *ctx, const wf_command *command, int argc, char **argv)
 {
     int operands;
@@ -97,6 +103,7 @@ static wf_status run(wf_ctx *ctx, const wf_command *command, int argc, char **ar
         wf_help_command(command, stdout);
         return WF_OK;
     }
+    /* These must work even if the environment is wrong. */
     if (command != &wf_cmd_help && command != &wf_cmd_version && command != &wf_cmd_completion)
         WF_TRY(wf_environment_check(ctx));
     WF_TRY(wf_flags_elsewhere(ctx, command, argc, argv));
@@ -123,6 +130,7 @@ static void keep_command_line(int argc, char **argv)
         wf_text_append(command_line, sizeof command_line, &len, " %s", argv[i]);
 }
 
+/* Prints "weft COMMAND: sentence" on stderr. */
 static void complain(const wf_command *command, const char *sentence)
 {
     fprintf(stderr, "weft%s%s: %s\n", command ? " " : "", command ? command->name : "", sentence);
@@ -147,7 +155,8 @@ bool wf_put(const char *bytes, size_t count)
     return false;
 }
 
-/* Returns whether the reader has closed the pipe. When stdio itself flushed, errno is lost, so poll. */
+/* Returns whether the reader has closed the pipe. When stdio itself flushed, errno is lost, so
+ * poll. */
 static bool reader_left(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -155,8 +164,8 @@ static bool reader_left(void)
            (put_error == 0 && poll(&out, 1, 0) == 1 && (out.revents & POLLERR));
 }
 
-/* Flushes stdout. Output that cannot be written, for example on a full disk, is a failure; a reader that
- * closed the pipe (head) is not. */
+/* Flushes stdout. Output that cannot be written, for example on a full disk, is a failure; a reader
+ * that closed the pipe (head) is not. */
 static bool flush_results(const wf_command *command)
 {
     if (wf_put("", 0) || reader_left())
@@ -169,6 +178,7 @@ static bool flush_results(const wf_command *command)
     return false;
 }
 
+/* A closed pipe and a file size limit become write errors, so that commands can clean up. */
 static int run_program(int argc, char **argv)
 {
     if (argc < 2) {
@@ -212,8 +222,8 @@ static void *run_thread(void *arg)
     return NULL;
 }
 
-/* With a small stack limit (ulimit -s 64) the program runs on a thread with a stack of its own. That thread
- * receives all signals. */
+/* With a small stack limit (ulimit -s 64) the program runs on a thread with a stack of its own.
+ * That thread receives all signals. */
 int main(int argc, char **argv)
 {
     program p = {.argc = argc, .argv = argv};

@@ -44,7 +44,8 @@ static void put_font(FILE *to, char font, const char *text, size_t length)
     fputs("\\fR", to);
 }
 
-/* Prints a description as a sentence: with a capital, unless it begins with a name, and a full stop. */
+/* Prints a description as a sentence: with a capital, unless it begins with a name, and a full
+ * stop. */
 static void put_sentence(FILE *to, const char *text)
 {
     size_t length = strlen(text);
@@ -138,6 +139,7 @@ static void put_examples(FILE *to, const char *const *examples, int count)
         fputs(".fi\n", to);
 }
 
+/* Prints a reference such as weft-train(1). */
 static void put_reference(FILE *to, const char *command, const char *after)
 {
     fprintf(to, ".BR weft%s%s (1)%s\n", *command ? "\\-" : "", command, after);

@@ -16,7 +16,7 @@ typedef enum {
 } wf_use_kind;
 
 typedef struct {
-    const char *name, *color;
+    const char *name, *color; /* of the legend; color as in SVG */
 } wf_use_info;
 extern const wf_use_info wf_use_infos[WF_USE_COUNT];
 
@@ -46,13 +46,13 @@ void wf_plan_json(const wf_plan_view *v);
 /* Draws memory over time, and every block of the region at its offset. */
 wf_status wf_plan_svg(wf_ctx *ctx, const wf_plan_view *v, const char *path);
 
-/* Prints which quantized types of a model run slower on this device, or as f32. A NULL device stands
- * for one that has all kernels of Weft's own. */
+/* Prints which quantized types of a model run slower on this device, or as f32. A NULL device
+ * stands for one that has all kernels of Weft's own. */
 struct wf_model;
 void wf_plan_note_types(const struct wf_model *m, const wf_device *device);
 
-/* Returns the types of a model's weights that only the generic kernels multiply by. The set is empty
- * for a device that decodes quantized weights when it loads them. */
+/* Returns the types of a model's weights that only the generic kernels multiply by. The set is
+ * empty for a device that decodes quantized weights when it loads them. */
 wf_type_set wf_plan_generic(const struct wf_model *m, const wf_device *device);
 /* Prints a note for each type of the set, or writes the set as the list "generic_types". */
 void wf_plan_note_generic(wf_type_set types);

@@ -7,7 +7,7 @@
 #include "cli/plan.h"
 #include "cli/train.h"
 
-#define PEAK_BYTES ((size_t)256 << 20)
+#define PEAK_BYTES ((size_t)256 << 20) /* buffer of the bandwidth measurement */
 
 /* Names the types for which a device decodes weights to f32 when it loads them. */
 static void note_decoded(const wf_model *m, const wf_device *device)
@@ -49,12 +49,12 @@ void wf_plan_note_types(const wf_model *m, const wf_device *device)
 typedef struct {
     const wf_model *model;
     wf_model_info info;
-    wf_device *device;
+    wf_device *device; /* owned */
     wf_generator_options options;
     int64_t context;
     wf_memory memory;
-    size_t total, limit, reserve;
-    double token; /* minimum seconds per token; 0: unknown */
+    size_t total, limit, reserve; /* bytes; limit 0: unknown */
+    double token;                 /* minimum seconds per token; 0: unknown */
 } view;
 
 static void print_text(const view *v)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * plan_svg.c - draws a plan's memory as SVG. Above, live bytes at each step by kind; below, the region: every
- * block is a rectangle from its first to its last step, at its offset.
+ * plan_svg.c - draws a plan's memory as SVG. Above, live bytes at each step by kind; below, the
+ * region: every block is a rectangle from its first to its last step, at its offset.
  */
 #include "base/mem.h"
 #include "base/writer.h"

@@ -11,6 +11,7 @@ const wf_use_info wf_use_infos[WF_USE_COUNT] = {
     [WF_USE_WORKSPACE] = {"workspace", "#bab0ac"},
 };
 
+/* A block without a value is workspace of a kernel. */
 wf_use_kind wf_plan_use(const wf_plan *plan, int block)
 {
     const wf_value *v = plan->block_info[block].value;
@@ -139,7 +140,7 @@ static void print_passes(const wf_report *r)
     }
 }
 
-#define SLICES 16
+#define SLICES 16 /* rows of the table of memory over time */
 
 /* Prints the peak of each part of the run. */
 static void print_time(const wf_plan_view *v)
@@ -172,7 +173,7 @@ static void print_time(const wf_plan_view *v)
     }
 }
 
-#define LARGEST 8
+#define LARGEST 8 /* values listed at the peak */
 
 /* Prints the largest values at the peak. */
 static void print_busiest(const wf_plan_view *v)
@@ -213,7 +214,7 @@ static void print_busiest(const wf_plan_view *v)
     }
 }
 
-#define MOST_OPS 12
+#define MOST_OPS 12 /* ops listed by cost */
 
 typedef struct {
     int nodes;
@@ -245,6 +246,7 @@ static void print_ops(const wf_plan_view *v)
         printf("  %-22s %6d %12.3f %12.2f %12.2f\n", wf_op_get((wf_op)(best - ops))->name,
                best->nodes, (double)best->cost.flops / 1e9, (double)best->cost.bytes_read / 1e6,
                (double)best->cost.bytes_written / 1e6);
+        /* Not a candidate again. */
         best->nodes = 0;
     }
     if (kinds > MOST_OPS)

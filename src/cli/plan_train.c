@@ -28,6 +28,7 @@ typedef struct {
 } part;
 #define MOST_PARTS 9
 
+/* Lists the parts of the plan that are not empty; returns their number. */
 static int list_parts(const wf_setup_plan *p, part *out)
 {
     const part all[MOST_PARTS] = {
@@ -73,6 +74,7 @@ static void print_seconds(double seconds, char *buf, size_t cap)
         snprintf(buf, cap, "%.1f s", seconds);
 }
 
+/* The first alternative is the setup as given; the arrow marks what --fit would choose. */
 static void print_choices(const view *v)
 {
     const wf_choice *best = wf_fit_best(v->setup, v->choice, v->count);

@@ -36,6 +36,7 @@ static void append_numbers(const wf_progress *p, double seconds, double part, co
     wf_text_append(out, cap, len, " left");
 }
 
+/* Returns the done share, 0 to 1; nothing to do counts as done. */
 static double part_of(const wf_progress *p)
 {
     double part = p->total > 0 ? (double)p->done / (double)p->total : 1;
@@ -76,6 +77,7 @@ static double seconds_since(uint64_t began, uint64_t now)
     return (double)(now - began) * 1e-9;
 }
 
+/* On a terminal, rewrites the line and erases its old end. */
 static void show(wf_progress *p, uint64_t now)
 {
     char text[512];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * progress.h - shows the progress of long work on stderr: a bar on a terminal, else a line every few seconds.
+ * progress.h - shows the progress of long work on stderr: a bar on a terminal, else a line every
+ * few seconds.
  */
 #ifndef WF_CLI_PROGRESS_H
 #define WF_CLI_PROGRESS_H
@@ -22,8 +23,8 @@ typedef struct {
 void wf_progress_begin(wf_progress *p, const char *label, wf_progress_unit unit, int64_t total);
 /* Cheap: writes at most 10 times per second. */
 void wf_progress_update(wf_progress *p, int64_t done);
-/* Prints a final line with amount, time and rate. After a failure call wf_progress_clear instead, so that the
- * error message has its own line. */
+/* Prints a final line with amount, time and rate. After a failure call wf_progress_clear instead,
+ * so that the error message has its own line. */
 void wf_progress_end(wf_progress *p);
 void wf_progress_clear(wf_progress *p);
 

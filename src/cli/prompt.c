@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "cli/engine.h"
 
-#define LARGEST ((size_t)64 << 20)
+#define LARGEST ((size_t)64 << 20) /* bytes of a file; longer texts do not fit any context */
 
 static int hex(char c)
 {
@@ -17,6 +17,7 @@ static int hex(char c)
     return found ? (int)((found - digits) % 16) : -1;
 }
 
+/* The result is never longer than the text. */
 wf_status wf_prompt_unescape(wf_ctx *ctx, const char *text, char **out, size_t *bytes)
 {
     static const char letters[] = "nrt\"'\\", meanings[] = "\n\r\t\"'\\";
@@ -39,6 +40,7 @@ wf_status wf_prompt_unescape(wf_ctx *ctx, const char *text, char **out, size_t *
     return WF_OK;
 }
 
+/* Prints a note with the first invalid byte; encoding replaces all of them. */
 static void note_bytes(const char *what, const wf_prompt *p)
 {
     size_t wrong = 0, first = 0;

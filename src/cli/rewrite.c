@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* rewrite.c - see rewrite.h. */
+/*
+ * rewrite.c - see rewrite.h.
+ *
+ * All existing outputs are checked before the model is opened. While files are written, signals are
+ * deferred, so that an interrupted conversion removes its incomplete files.
+ */
 #include "cli/rewrite.h"
 
 #include <errno.h>
@@ -32,6 +37,7 @@ static const char *size_text(double bytes, char out[WF_TEXT_SIZE])
     return out;
 }
 
+/* Prints sizes, bits per weight and time. */
 static void conclude(const char *to, const wf_model_info *info, int64_t bytes, uint64_t ns)
 {
     char before[WF_TEXT_SIZE], after[WF_TEXT_SIZE];
@@ -57,6 +63,7 @@ static bool is_part(const char *name, const char *whole)
     return true;
 }
 
+/* A split model must not mix old and new parts, so parts of any number count as existing output. */
 static wf_status check_parts(wf_ctx *ctx, const char *to, bool overwrite, const char *from)
 {
     enum { MOST = 1 << 20 };
@@ -131,6 +138,7 @@ wf_status wf_rewrite_size(wf_ctx *ctx, const char *flag, const char *text, uint6
         number > UINT64_MAX / scale)
         return wf_fail(ctx, WF_ERR_USAGE, "%s must be a size in bytes such as 500M or 2G, not '%s'",
                        flag, text);
+    /* Cannot overflow: checked against UINT64_MAX / scale above. */
     *out = number * scale;
     return WF_OK;
 }

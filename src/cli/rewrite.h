@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* rewrite.h - shared by `weft convert` and `weft quantize`: reads a model and writes it in another form. */
+/* rewrite.h - shared by `weft convert` and `weft quantize`: reads a model and writes it in another
+ * form. */
 #ifndef WF_CLI_REWRITE_H
 #define WF_CLI_REWRITE_H
 
 #include "cli/cli.h"
 
-/* Converts the model `from` to `to` and shows progress and a summary on stderr. Fails when a file exists
- * and `overwrite` is false. */
+/* Converts the model `from` to `to` and shows progress and a summary on stderr. Fails when a file
+ * exists and `overwrite` is false. */
 wf_status wf_rewrite(wf_ctx *ctx, const char *from, const char *to, bool overwrite,
                      const wf_convert_options *options);
 
-/* Parses a size in bytes: "2G", "500M", "100000"; K, M and G are powers of 1000. `flag` names the flag in
- * messages. */
+/* Parses a size in bytes: "2G", "500M", "100000"; K, M and G are powers of 1000. `flag` names the
+ * flag in messages. */
 wf_status wf_rewrite_size(wf_ctx *ctx, const char *flag, const char *text, uint64_t *out);
 /* Parses a number of threads from 1 to 1024. */
 wf_status wf_rewrite_threads(wf_ctx *ctx, const char *text, int *out);

@@ -115,6 +115,7 @@ static void choose(const wf_sampling_options *o, wf_sampling *s)
         s->penalty_last = o->last;
     if (o->samplers)
         s->samplers = o->samplers;
+    /* A window of 0 tokens turns all penalties off. */
     bool penalties = s->penalty_last != 0;
     s->repeat_penalty = penalties ? s->repeat_penalty : 1;
     s->frequency_penalty = penalties ? o->frequency : 0;
@@ -130,6 +131,7 @@ static wf_status check_order(wf_ctx *ctx)
     return text ? wf_sampler_order_parse(ctx, text, strlen(text), &order) : WF_OK;
 }
 
+/* request.stop points into *out, so the result must not be copied. */
 wf_status wf_sampled_make(wf_ctx *ctx, const wf_model *model, wf_sampled *out)
 {
     const wf_sampling_options *o = &wf_sampling_set;

@@ -25,8 +25,8 @@ typedef struct {
     const char *stop[WF_MAX_VALUES]; /* owned; request.stops of them */
 } wf_sampled;
 
-/* Checks the flags and makes a request from them; the model's settings fill the gaps. The model must outlive
- * the result. Call wf_sampled_free after a failure as well. */
+/* Checks the flags and makes a request from them; the model's settings fill the gaps. The model
+ * must outlive the result. Call wf_sampled_free after a failure as well. */
 wf_status wf_sampled_make(wf_ctx *ctx, const wf_model *model, wf_sampled *out);
 /* Prints the settings on stderr if the model brings some, and the seed if it is fresh and used. */
 void wf_sampled_say(const wf_sampled *s);

@@ -2,9 +2,9 @@
 /*
  * screen.c - see screen.h.
  *
- * A word is held back until the character after it arrives, so no escape sequence is needed to move it to the
- * next line. A word wider than the terminal is left to the terminal, which keeps it in one piece when it is
- * copied.
+ * A word is held back until the character after it arrives, so no escape sequence is needed to move
+ * it to the next line. A word wider than the terminal is left to the terminal, which keeps it in
+ * one piece when it is copied.
  */
 #include "cli/screen.h"
 
@@ -15,7 +15,7 @@
 #include "cli/term.h"
 #include "cli/width.h"
 
-#define TAB 8
+#define TAB 8 /* columns between tab stops */
 
 static const wf_shown carriage_return = {"\\r", 2, 1, 2};
 
@@ -26,6 +26,7 @@ typedef struct {
     bool works;
 } output;
 
+/* n is far below the buffer's size: one word or one character. */
 static void put(output *o, const char *bytes, size_t n)
 {
     if (o->len + n > sizeof o->text) {
@@ -55,6 +56,8 @@ static void put_newline(wf_screen *s, output *o)
     s->joined = false;
 }
 
+/* Prints the held word, on a new line if it does not fit. Spaces before a wrapped word are
+ * dropped. */
 static void put_word(wf_screen *s, output *o)
 {
     if (s->bytes == 0)
@@ -70,6 +73,7 @@ static void put_word(wf_screen *s, output *o)
     s->bytes = 0;
 }
 
+/* Adds to the held word; a word that is too long is printed in pieces without a break. */
 static void add_character(wf_screen *s, output *o, const wf_shown *c)
 {
     bool alone = c->columns == 2 && c->bytes > 2; /* wide: a line may break around it */
@@ -125,6 +129,7 @@ bool wf_screen_write(wf_screen *s, const char *text, size_t bytes)
     for (size_t i = 0; i < bytes;) {
         wf_shown c = wf_width_show(text + i, bytes - i);
         char first = text[i];
+        /* \r\n is a newline; a single \r is shown as text, since it would overwrite the line. */
         if (s->carriage_return && first != '\n')
             add(s, &o, &carriage_return, '\r');
         s->carriage_return = first == '\r';

@@ -2,7 +2,8 @@
 /*
  * screen.h - writes generated text to stdout.
  *
- * A terminal gets the text with control characters escaped and, if asked for, wrapped between words. A file or a pipe gets the bytes unchanged.
+ * A terminal gets the text with control characters escaped and, if asked for, wrapped between
+ * words. A file or a pipe gets the bytes unchanged.
  */
 #ifndef WF_CLI_SCREEN_H
 #define WF_CLI_SCREEN_H
@@ -25,8 +26,8 @@ typedef struct {
 } wf_screen;
 
 void wf_screen_begin(wf_screen *s, bool wrap);
-/* Writes whole UTF-8 characters; may hold back the last word until the next call. false: stdout accepts no more
- * bytes (see wf_put). */
+/* Writes whole UTF-8 characters; may hold back the last word until the next call. false: stdout
+ * accepts no more bytes (see wf_put). */
 bool wf_screen_write(wf_screen *s, const char *text, size_t bytes);
 /* Writes what is held back. */
 bool wf_screen_end(wf_screen *s);

@@ -9,8 +9,8 @@
 bool wf_term_is(int fd);
 /* The same, and NO_COLOR is not set. */
 bool wf_term_color(int fd);
-/* Returns the usable columns: one less than the width, since terminals wrap after the last column; 79 if
- * unknown. */
+/* Returns the usable columns: one less than the width, since terminals wrap after the last column;
+ * 79 if unknown. */
 int wf_term_columns(int fd);
 /* Returns the rows; 24 if unknown. */
 int wf_term_rows(int fd);

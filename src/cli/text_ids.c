@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* text_ids.c - see text_ids.h. */
+/*
+ * text_ids.c - see text_ids.h.
+ *
+ * Files are read in chunks and cut at whole characters, so that invalid UTF-8 is reported once and
+ * at the right offset. The stream holds back only the text after the last certain cut.
+ */
 #include "cli/text_ids.h"
 
 #include <errno.h>
@@ -128,6 +133,7 @@ wf_status wf_ids_list_add(void *user, const int32_t *ids, size_t count, bool *en
     if (!wf_add_size(l->count, count, &need))
         need = SIZE_MAX;
     if (need > l->room || !l->ids) {
+        /* Doubles, so appending is linear overall. */
         size_t room = need > 2 * l->room ? need + 256 : 2 * l->room;
         int32_t *grown =
             wf_mem_grow(l->ctx, l->ids, wf_mul_size(room, sizeof *ids, &bytes) ? bytes : SIZE_MAX);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* train.c - see train.h. */
+/*
+ * train.c - see train.h.
+ *
+ * One static structure holds all flags. Numbers that were not given are UNSET or -1, so that an
+ * explicit 0 can be told from the default; real() and whole() translate this to the convention of
+ * the options. The library checks ranges again, by the same WF_RANGE_ constants.
+ */
 #include "cli/train.h"
 
 #include <stdlib.h>
@@ -9,9 +15,9 @@
 #include "train/ranges.h"
 #include "train/shape.h"
 
-#define USUAL_VOCABULARY 32000
+#define USUAL_VOCABULARY 32000 /* assumed before the data is read */
 
-#define UNSET (-1e300)
+#define UNSET (-1e300) /* no setting has this value */
 
 /* A number that is not given is UNSET or -1. In the options 0 means the default, and -1 means 0. */
 static struct {
@@ -238,11 +244,13 @@ static int64_t whole(int64_t given)
     return given < 0 ? 0 : given == 0 ? -1 : given;
 }
 
+/* For settings that cannot be 0. */
 static int64_t count(int64_t given)
 {
     return given < 0 ? 0 : given;
 }
 
+/* Flags with a default other than UNSET count as given; callers exclude them. */
 static bool is_given(const wf_flag *f)
 {
     return f->whole  ? *f->whole >= 0
@@ -334,6 +342,7 @@ static wf_status check_users(wf_ctx *ctx)
     return WF_OK;
 }
 
+/* Parses "8G", "500MB", "1.5T"; units are powers of 1000. NULL: 0. */
 static wf_status parse_bytes(wf_ctx *ctx, const char *text, size_t *out)
 {
     static const char units[] = "kMGT";

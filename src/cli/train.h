@@ -24,23 +24,23 @@ typedef struct {
     const char *aside;  /* the name that --restart gave the old data, or NULL */
 } wf_train_prepared;
 
-/* If the data is a file of text or JSON lines, prepares it in RUN/data and makes that the data. Finetuning uses
- * the tokenizer of the model. */
+/* If the data is a file of text or JSON lines, prepares it in RUN/data and makes that the data.
+ * Finetuning uses the tokenizer of the model. */
 wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_train_prepared *made);
-/* After a run that was refused: removes the data prepared for it, so that a corrected command finds the folder
- * unchanged. The context keeps its message. */
+/* After a run that was refused: removes the data prepared for it, so that a corrected command finds
+ * the folder unchanged. The context keeps its message. */
 void wf_train_data_undo(wf_ctx *ctx, wf_train_prepared *made);
 /* Returns whether --device is auto. */
 bool wf_train_chooses(void);
 /* Opens the device. --device auto chooses by `work`; with NULL it fails. */
 wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out);
-/* Makes the setup of the options without reading their data. The vocabulary is `given` or, if that is <= 0, the
- * preset's or 32000. Call wf_setup_free after a failure as well. */
+/* Makes the setup of the options without reading their data. The vocabulary is `given` or, if that
+ * is <= 0, the preset's or 32000. Call wf_setup_free after a failure as well. */
 wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, wf_setup *out);
 /* Returns whether the flag of a setting was given. `setting` is a name of wf_trainer_setting. */
 bool wf_train_given(const char *setting);
-/* Returns the first given flag of wf_shape_flags, wf_train_flags and wf_adapter_flags that is not in `used`, a
- * list that ends with NULL; or NULL. */
+/* Returns the first given flag of wf_shape_flags, wf_train_flags and wf_adapter_flags that is not
+ * in `used`, a list that ends with NULL; or NULL. */
 const char *wf_train_unused(const char *const *used);
 bool wf_train_quiet(void);
 bool wf_train_skips_bad(void); /* --skip-bad */

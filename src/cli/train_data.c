@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* train_data.c - prepares a DATA file of text or conversations in the folder of the run. */
+/*
+ * train_data.c - prepares a DATA file of text or conversations in the folder of the run.
+ *
+ * Order: check the folder, take the run's lock, set old data aside (--restart), prepare. If the run
+ * is refused later, the prepared data is removed and the old data restored, so that a corrected
+ * command finds the folder as it was.
+ */
 #include <stdarg.h>
 #include <unistd.h>
 
@@ -29,6 +35,7 @@ static void say(const char *fmt, ...)
     va_end(args);
 }
 
+/* locked: the caller holds the run's lock. */
 static wf_status undo(wf_ctx *ctx, const wf_train_prepared *made, bool locked)
 {
     wf_run_lock *lock = NULL;
@@ -113,7 +120,8 @@ static wf_status make_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, cons
     return WF_OK;
 }
 
-/* Holds the run's lock, so that no other process trains on data that is renamed or replaced here. */
+/* Holds the run's lock, so that no other process trains on data that is renamed or replaced
+ * here. */
 wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_train_prepared *made)
 {
     wf_run_lock *lock;

@@ -38,6 +38,7 @@ void wf_typed_erase(wf_typed *b, size_t from, size_t to)
 
 /* ---- Characters: no bytes that only continue one are left between two places ---- */
 
+/* Returns whether the byte is a UTF-8 continuation byte. */
 static bool continues(const wf_typed *b, size_t at)
 {
     return at < b->len && ((unsigned char)b->text[at] & 0xc0) == 0x80;
@@ -105,5 +106,6 @@ wf_shown wf_typed_show(const wf_typed *b, size_t at)
         return (wf_shown){"    ", 4, 1, 4};
     wf_shown c = wf_width_show(b->text + at, b->len - at);
     size_t taken = wf_typed_after(b, at) - at;
+    /* A character whose bytes are invalid is one '?', however many bytes it has. */
     return c.taken == taken ? c : (wf_shown){"?", 1, taken, 1};
 }

@@ -8,7 +8,8 @@
 
 #include "base/text.h"
 
-/* 0 for combining marks and format characters, 2 for East Asian wide characters and emoji, else 1. */
+/* 0 for combining marks and format characters, 2 for East Asian wide characters and emoji, else
+ * 1. */
 int wf_width(uint32_t code);
 
 /* A character in the form of wf_text_escape, which cannot control the terminal. */
