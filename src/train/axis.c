@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 
+/* The margin is 4% of the range at each end, on a logarithmic axis of its logarithm. */
 wf_axis wf_axis_make(wf_axis_kind kind, double low, double high, bool log, bool room)
 {
     if (log) {
@@ -41,6 +42,7 @@ static double round_step(wf_axis_kind kind, double least)
                 return clock[i];
     double unit = kind == WF_AXIS_TIME && least > 86400 ? 86400 : 1;
     double power = pow(10, floor(log10(least / unit))), step = power;
+    /* The slack keeps an exact step from being rounded up by its last bit. */
     for (int i = 0; i < 4 && step < least / unit * (1 - 1e-9); i++)
         step = power * nice[i];
     step *= unit;
@@ -52,6 +54,7 @@ static int log_ticks(const wf_axis *a, double ticks[WF_AXIS_TICKS])
     static const double digit[] = {1, 2, 5};
     int first = (int)floor(log10(a->low)), last = (int)ceil(log10(a->high)), n = 0;
     int each = last - first > 7 ? 1 : 3; /* show each digit's lines, or only powers of ten */
+    /* At most about 20 powers of ten, however wide the range is. */
     int skip = (last - first) / 20 + 1;
     for (int p = first; p <= last; p += skip)
         for (int i = 0; i < each; i++) {
@@ -77,6 +80,7 @@ int wf_axis_ticks(const wf_axis *a, int about, double ticks[WF_AXIS_TICKS])
     return n;
 }
 
+/* Rounds before printing: wf_text_from_double prints all digits that identify a double. */
 const char *wf_axis_number(double value, int digits, char out[WF_AXIS_LABEL])
 {
     if (value != 0 && fabs(value) <= 1e30 && fabs(value) >= 1e-30) {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* chart.c - draws the loss curves of runs as SVG. */
+/*
+ * chart.c - draws the loss curves of runs as SVG.
+ *
+ * Points are reduced to buckets of two pixels, so the file stays small for any number of steps.
+ * Coordinates are written in tenths of a pixel with a dot in every locale. Names come from the user
+ * and are escaped as XML.
+ */
 #include "train/chart.h"
 
 #include <math.h>
@@ -40,7 +46,7 @@ typedef struct {
     const wf_chart_options *o;
     wf_chart_range range;
     wf_axis rate;
-    wf_bucket *buckets;
+    wf_bucket *buckets; /* [bucket_count] of the run being drawn */
     int bucket_count;
     int top, bottom;           /* of the loss panel */
     int rate_top, rate_bottom; /* of the learning rate panel */
@@ -290,6 +296,7 @@ static void draw_valids(drawing *d, int run)
 {
     const wf_history *h = d->runs[run].history;
     int most = MOST_VALIDS / d->n > 10 ? MOST_VALIDS / d->n : 10, color = valid_color(d, run);
+    /* Every `each`-th point, counted from the last one, so that the newest is always drawn. */
     int each = (h->valid_count + most - 1) / most;
     bool first = true;
     if (h->valid_count == 0)

@@ -3,7 +3,10 @@
  * checkpoint.c - creates, finds, verifies and removes checkpoint folders.
  *
  * Crash safety: at every moment, each checkpoint that was complete and was not removed on purpose
- * is complete under a name that wf_checkpoint_find considers: step-N or .step-N.old.
+ * is complete under a name that wf_checkpoint_find considers: step-N or .step-N.old. Saving goes:
+ * write files to .step-N.part, sync them and the manifest, rename an existing step-N to .old,
+ * rename .part to step-N, sync the run's folder, remove .old. A crash between any two of these
+ * leaves at least one complete checkpoint, and the next save cleans up.
  */
 #include "train/checkpoint.h"
 
@@ -18,10 +21,11 @@
 #include "train/manifest.h"
 
 #define ENTRIES ((size_t)1 << 20) /* limit for a run's folder */
-#define NAME_BYTES 48
+#define NAME_BYTES 48             /* ".step-", up to 19 digits, a suffix, NUL */
 
 /* ---- The lock ---- */
 
+/* Creates the run's folder, and syncs its parent so that the folder survives a power failure. */
 static wf_status make_run(wf_arena *arena, const char *run)
 {
     if (wf_path_look(run) == WF_PATH_FOLDER)
@@ -94,6 +98,7 @@ static name_kind parse_name(const char *name, int64_t *step)
     if (strncmp(digits, "step-", 5) != 0)
         return KINDS;
     digits += 5;
+    /* 18 digits fit in an int64_t; longer names differ when composed again. */
     for (int n = 0; n < 18 && digits[n] >= '0' && digits[n] <= '9'; n++)
         *step = *step * 10 + (digits[n] - '0');
     for (name_kind kind = 0; kind < KINDS; kind++) {
@@ -120,6 +125,7 @@ static int compare_found(const void *a, const void *b)
     return (x->kind > y->kind) - (x->kind < y->kind);
 }
 
+/* Lists the checkpoints of a run in every state, newest first. Foreign names are skipped. */
 static wf_status list_run(wf_arena *arena, const char *run, found **out, size_t *count)
 {
     const char *const *names;
@@ -158,9 +164,9 @@ static bool has_whole(const found *list, size_t count, int64_t step)
 struct wf_checkpoint {
     wf_ctx *ctx;
     wf_arena arena;
-    int64_t step;
-    uint64_t id; /* random id of the run */
-    const char *run, *part, *whole, *old;
+    int64_t step;                         /* from the name */
+    uint64_t id;                          /* random id of the run */
+    const char *run, *part, *whole, *old; /* paths, in the arena */
     bool renamed; /* renamed to step-N: wf_checkpoint_free must not remove it */
     bool told;    /* the error message already mentions the checkpoint */
 };
@@ -233,6 +239,7 @@ static wf_status clean_up(wf_checkpoint *c)
     return WF_OK;
 }
 
+/* Removes what a crash left before it creates the folder. */
 static wf_status begin(wf_checkpoint *c, const char *run)
 {
     wf_arena *arena = &c->arena;
@@ -327,8 +334,10 @@ static wf_status make_way(wf_checkpoint *c)
 static wf_status give_name(wf_checkpoint *c)
 {
     WF_TRY(make_way(c));
+    /* The moment at which the checkpoint exists. */
     wf_status status = wf_disk_rename(c->ctx, c->part, c->whole);
     c->renamed = status == WF_OK;
+    /* Restore the name of the checkpoint that was to be replaced. */
     if (status != WF_OK && wf_path_look(c->old) != WF_PATH_NONE) {
         char why[WF_MESSAGE_BYTES];
         snprintf(why, sizeof why, "%s", wf_ctx_message(c->ctx));
@@ -357,6 +366,8 @@ static void remove_old(wf_checkpoint *c)
                    wf_ctx_message(c->ctx));
 }
 
+/* Order matters: the manifest is synced before the rename, so step-N is never visible without its
+ * files; the folder is synced before .old is removed, so the rename is on disk first. */
 wf_status wf_checkpoint_commit(wf_checkpoint *c)
 {
     wf_assert(!c->renamed);
@@ -404,6 +415,7 @@ static bool is_candidate(const found *f, int64_t at)
     return (f->kind == WHOLE || f->kind == OLD) && (at < 0 || f->step == at);
 }
 
+/* Reads the run's id and copies the path for the caller. */
 static wf_status take(wf_ctx *ctx, const found *f, wf_checkpoint_found *out)
 {
     WF_TRY(wf_manifest_run(ctx, f->path, f->step, &out->id));
@@ -453,6 +465,7 @@ static wf_status refuse(wf_arena *arena, const found *list, size_t count, size_t
                    why, list[older].step, f->path);
 }
 
+/* Finds the newest candidate; .old stands in for a damaged step-N of the same step. */
 static wf_status find(wf_arena *arena, const char *run, int64_t at, wf_checkpoint_found *out)
 {
     found *list;
@@ -517,6 +530,7 @@ wf_status wf_checkpoint_set_aside(wf_ctx *ctx, const char *run)
 
 /* ---- Retention ---- */
 
+/* The list is newest first, so the first `keep` complete ones are kept. */
 static wf_status retain(wf_arena *arena, const char *run, uint64_t id, int64_t at, int64_t keep,
                         int64_t major)
 {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* conversation.c - encodes a conversation and marks the tokens of the assistant. */
+/*
+ * conversation.c - encodes a conversation and marks the tokens of the assistant.
+ *
+ * The conversation is rendered and encoded once as a whole. To locate an answer, its prefixes are
+ * rendered and encoded again, and compared token by token with the whole. This is quadratic in the
+ * number of messages, which entry.c limits.
+ */
 #include "train/conversation.h"
 
 #include <string.h>
@@ -16,18 +22,20 @@ typedef struct {
     wf_chat chat;
     const wf_entry *entry;
     wf_json_node messages; /* of which `chat` uses the first ones */
-    size_t all;
-    wf_rendered whole;
-    int32_t *ids; /* of the whole conversation */
+    size_t all;            /* messages */
+    wf_rendered whole;     /* text and marks of all messages */
+    int32_t *ids;          /* of the whole conversation */
     size_t count;
-    uint8_t *mask;
+    uint8_t *mask; /* [count] 1: has loss */
 } finding;
 
+/* Some models have a second template for conversations with tools. */
 static const wf_template *template_of(const finding *f)
 {
     return f->chat.tools && f->c->tool_template ? f->c->tool_template : f->c->template;
 }
 
+/* Renders the first `messages` messages; answer: with the generation prompt. */
 static wf_status render(finding *f, size_t messages, bool answer, wf_rendered *out)
 {
     f->messages.count = messages;
@@ -105,6 +113,7 @@ static wf_status find_end(finding *f, size_t messages, bool answer, size_t *byte
                             answer ? "answer" : "message", answer ? messages + 1 : messages);
 }
 
+/* Marks the tokens between the generation prompt and the end of the message's text. */
 static wf_status mark_answer(finding *f, size_t message)
 {
     size_t from, to, begin, end;
@@ -179,6 +188,7 @@ static wf_status mark_answers(finding *f)
     return WF_OK;
 }
 
+/* Copies ids and mask to the arena and appends eos if the text does not end with it. */
 static wf_status hand_over(finding *f, wf_arena *arena, wf_conversation *out)
 {
     bool ended = f->count > 0 && f->ids[f->count - 1] == f->c->end;

@@ -26,8 +26,10 @@ wf_smoother wf_smoother_make(double keep, int points)
     return (wf_smoother){.keep = keep < 0 ? 1 - 1 / window : keep, .grows = keep < 0};
 }
 
+/* sum / weight removes the bias towards 0 at the start. */
 double wf_smoother_add(wf_smoother *s, double y)
 {
+    /* After n points the window is at most (10 + n) / 10. */
     double bound = 1 - 10 / (10 + s->added++);
     double keep = s->grows && s->keep > bound ? bound : s->keep;
     s->sum = keep * s->sum + (1 - keep) * y;
@@ -35,6 +37,7 @@ double wf_smoother_add(wf_smoother *s, double y)
     return s->sum / s->weight;
 }
 
+/* Updates means incrementally, which does not overflow. */
 static void add(wf_bucket *b, double x, double y)
 {
     if (b->count++ == 0)

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* data.c - opens a folder of shards and verifies all of it. */
+/*
+ * data.c - opens a folder of shards and verifies all of it.
+ *
+ * Shards stay mapped; verification reads them once, in parallel, and checks every checksum, id and
+ * document start. Later code relies on this, except for files that are truncated afterwards: those
+ * read as zeros, so loops must make progress for any value.
+ */
 #include "train/data.h"
 
 #include <string.h>
@@ -14,10 +20,11 @@
 #include "train/data_priv.h"
 #include "train/index.h"
 
-#define TOKENIZER_BYTES ((size_t)256 << 20)
+#define TOKENIZER_BYTES ((size_t)256 << 20) /* limit of tokenizer.json */
 
 /* ---- Shards ---- */
 
+/* Returns whether a shard's header agrees with data.json. */
 static bool same_counts(const wf_shard_info *a, const wf_shard_info *b)
 {
     return a->id_bytes == b->id_bytes && a->vocab == b->vocab && a->tokens == b->tokens &&
@@ -25,6 +32,8 @@ static bool same_counts(const wf_shard_info *a, const wf_shard_info *b)
            a->masked == b->masked && a->sum == b->sum;
 }
 
+/* Maps the shards and sums their counts; the sums are checked for overflow before ids index
+ * them. */
 static wf_status open_shards(wf_data *d, const char *folder, const wf_index_split *from,
                              wf_data_split *to)
 {
@@ -64,6 +73,7 @@ typedef struct {
     wf_shard_fault *fault; /* [all shards], training shards first */
 } verification;
 
+/* Returns shard i of both splits together; *split: the one that it belongs to. */
 static const wf_shard *nth_shard(const wf_data *d, int64_t i, int *split)
 {
     *split = i >= d->split[0].shards;
@@ -128,6 +138,7 @@ static wf_status check_tokenizer(wf_data *d, const char *folder, const wf_index 
 
 /* ---- Opening ---- */
 
+/* A resumed run compares this, so it must depend on content only, not on names or times. */
 static uint64_t identify(const wf_data *d, const wf_index *x)
 {
     wf_checksum_state s;

@@ -14,10 +14,10 @@ typedef struct wf_data wf_data; /* both splits, mapped */
 typedef enum { WF_SPLIT_TRAIN, WF_SPLIT_VALID } wf_split;
 
 typedef struct {
-    int64_t tokens, documents;
-    int64_t bytes;   /* of text, for bits per byte */
-    int64_t counted; /* tokens with loss; equals tokens without masks */
-    bool masked;     /* conversations: some tokens have no loss */
+    int64_t tokens, documents; /* of the split */
+    int64_t bytes;             /* of text, for bits per byte */
+    int64_t counted;           /* tokens with loss; equals tokens without masks */
+    bool masked;               /* conversations: some tokens have no loss */
 } wf_data_info;
 
 /* Opens a folder. Reads all shards once and verifies checksums, ids and documents. */
@@ -36,7 +36,7 @@ uint64_t wf_data_identity(const wf_data *d);
 
 typedef struct {
     int64_t batch, length; /* B rows of T tokens each */
-    uint64_t seed;
+    uint64_t seed;         /* of the order of rows */
     /* Rows follow the order of the text, and a pass covers all of it; incomplete batches and rows
      * are padded. Otherwise every pass shuffles the rows, and drops those that do not fill a
      * batch. */

@@ -9,22 +9,22 @@
 
 /* Concatenated shards: tokens and documents are numbered across all of them. */
 typedef struct {
-    wf_shard *shard; /* [shards] */
-    int64_t *token;  /* [shards + 1]: number of the first token of each */
-    int64_t *document;
+    wf_shard *shard;   /* [shards] */
+    int64_t *token;    /* [shards + 1]: number of the first token of each */
+    int64_t *document; /* [shards + 1]: number of the first document of each */
     int shards;
-    wf_data_info info;
+    wf_data_info info; /* sums over the shards */
 } wf_data_split;
 
 struct wf_data {
     wf_ctx *ctx;
-    wf_arena arena;
+    wf_arena arena; /* owns names and the template */
     wf_data_split split[2];
-    wf_tokenizer *tokenizer;
+    wf_tokenizer *tokenizer; /* owned */
     const char *chat_template;
-    int32_t end;
+    int32_t end;       /* token that ends documents */
     uint32_t *lengths; /* [vocab]: bytes of text per token */
-    uint64_t identity;
+    uint64_t identity; /* see wf_data_identity */
 };
 
 /* Returns the shard that contains number n; numbers[0 .. shards] are the first of each. */
@@ -34,6 +34,7 @@ void wf_data_copy(const wf_data_split *s, int64_t from, int64_t count, int32_t *
 /* Returns the start of the next document after the one that contains this token, or the end of all
  * tokens. Always greater than `token`. */
 int64_t wf_data_next_start(const wf_data_split *s, int64_t token);
+/* Returns whether a shard was truncated since it was mapped. */
 bool wf_data_broken(const wf_data_split *s);
 
 #endif

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* entry.c - reads one record of a data file. */
+/*
+ * entry.c - reads one record of a data file.
+ *
+ * Records are foreign data: every member is checked for its kind before use, and the number of
+ * messages is limited. Results point into the record where possible; converted messages are in the
+ * arena.
+ */
 #include "train/entry.h"
 
 #include <string.h>
@@ -19,6 +25,7 @@ static void set_text(wf_json_node *n, const char *key, const char *text, size_t 
                         .bytes = bytes};
 }
 
+/* Makes {"role": role, "content": text} in the arena. */
 static wf_status set_message(wf_arena *a, wf_json_node *to, const char *role, const char *text,
                              size_t bytes)
 {
@@ -31,6 +38,7 @@ static wf_status set_message(wf_arena *a, wf_json_node *to, const char *role, co
     return WF_OK;
 }
 
+/* Returns the member if it has this kind, else NULL. */
 static const wf_json_node *get(const wf_json_node *object, const char *key, wf_json_kind kind)
 {
     const wf_json_node *n = wf_json_get(object, key);
@@ -147,6 +155,7 @@ bool wf_entry_learns(const wf_json_node *message)
     return !weight || weight->number != 0;
 }
 
+/* Accepts role and content, content parts, tool calls, and ShareGPT's from and value. */
 static wf_status take_message(wf_arena *a, const wf_json_node *from, size_t number,
                               wf_json_node *to)
 {
@@ -256,6 +265,8 @@ static wf_status take_alpaca(wf_arena *a, const wf_json_node *record, const wf_j
 
 /* ---- Kinds of records ---- */
 
+/* Two strings are joined without a template; two lists of messages are a conversation whose answers
+ * in the first list have no loss. */
 static wf_status take_pair(wf_arena *a, const wf_json_node *record, const wf_json_node *system,
                            wf_entry *out)
 {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* events.c - encodes TensorBoard events. */
+/*
+ * events.c - encodes TensorBoard events.
+ *
+ * A record is: length u64, masked CRC u32 of the length, data, masked CRC u32 of the data; all
+ * little-endian. Data is a protocol buffer, written by the few functions below: keys are field << 3
+ * | wire type, integers are varints.
+ */
 #include "train/events.h"
 
 #include <string.h>
@@ -33,6 +39,7 @@ static void put_fixed(wf_writer *w, uint64_t bits, int bytes)
         wf_writer_char(w, (char)(uint8_t)(bits >> 8 * i));
 }
 
+/* Seven bits per byte, the lowest first; the high bit says that more follow. */
 static void put_varint(wf_writer *w, uint64_t value)
 {
     for (; value >= 0x80; value >>= 7)
@@ -75,6 +82,7 @@ static void put_message(wf_writer *w, int field, wf_writer *message)
 
 /* ---- Records ---- */
 
+/* Writes wall_time (1) and step (2) of an Event. */
 static void begin_event(wf_writer *event, double time, int64_t step)
 {
     uint64_t bits;

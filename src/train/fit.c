@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* fit.c - finds other settings for the same steps, and which of them fit into memory. */
+/*
+ * fit.c - finds other settings for the same steps, and which of them fit into memory.
+ *
+ * Candidates divide the batch and multiply the accumulation, so that a step has the same tokens;
+ * each also with recomputation. bf16 and adapters are listed too, but wf_fit_best does not choose
+ * them, because they change results.
+ */
 #include "train/fit.h"
 
 #include <stdio.h>
@@ -47,11 +53,12 @@ typedef struct {
     const wf_setup *setup;
     wf_device *device;
     const wf_device_peak *peak;
-    size_t limit;
+    size_t limit; /* bytes; 0: no limit */
     wf_choice *out;
-    int *count;
+    int *count; /* candidates in out */
 } search;
 
+/* Plans a candidate and appends it, unless it is there already or the list is full. */
 static wf_status consider(search *f, wf_choice c)
 {
     for (int i = 0; i < *f->count; i++)
@@ -70,6 +77,7 @@ static wf_status consider(search *f, wf_choice c)
     return WF_OK;
 }
 
+/* Ends after O(log batch) rounds: each divides the batch by its smallest factor. */
 wf_status wf_fit_choices(const wf_setup *s, wf_device *device, const wf_device_peak *peak,
                          size_t limit, wf_choice *out, int *count)
 {

@@ -26,13 +26,13 @@ wf_status wf_setup_plan_memory(const wf_setup *s, wf_device *device, const wf_de
 
 /* Other settings that make the same or nearly the same steps. */
 typedef struct {
-    int64_t batch, accumulate, recompute;
+    int64_t batch, accumulate, recompute; /* as in wf_train_options */
     wf_type compute;
-    int64_t lora;
-    wf_setup_plan plan;
-    bool fits;
+    int64_t lora;       /* rank; 0: no adapters */
+    wf_setup_plan plan; /* memory and time of this choice */
+    bool fits;          /* plan.total <= limit */
 } wf_choice;
-#define WF_MAX_CHOICES 24
+#define WF_MAX_CHOICES 24 /* further candidates are left out */
 
 /* Plans all candidates, sorted by decreasing memory. `limit` is in bytes. Includes adapters if the
  * setup starts from a model and has none. */

@@ -22,6 +22,7 @@ typedef struct {
     wf_mask mask; /* excludes the rows that pad the vocabulary */
 } generation;
 
+/* Writes the inputs that are the same for every token, once per trainer. */
 static wf_status place(generation *g)
 {
     wf_trainer *t = g->t;
@@ -68,6 +69,7 @@ static wf_status run(generation *g, int64_t limit)
     return WF_OK;
 }
 
+/* Checks the prompt and the limit before anything is allocated. */
 static wf_status begin(generation *g, const int32_t *prompt, size_t count, int64_t limit,
                        const wf_sampling *sampling)
 {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* graph.c - builds the graphs of a training run. */
+/*
+ * graph.c - builds the graphs of a training run.
+ *
+ * All forms are built from the same setup and name the same states, so executables of one session
+ * share them. Gradients are of the loss multiplied by the loss scale; wf_unscale divides by the
+ * scale and by the number of targets, and decides whether the step is applied.
+ */
 #include "train/graph.h"
 
 #include <stdio.h>
@@ -43,6 +49,8 @@ wf_compile_options wf_train_compiling(const wf_setup *s, wf_train_form form)
     return (wf_compile_options){.recompute = backward ? s->options.recompute : 0};
 }
 
+/* Builds the model. Dropout and adapters' dropout exist only in training; with an average,
+ * validation and samples read its weights. */
 static wf_value *forward(const wf_setup *s, wf_train_form form, wf_graph *g)
 {
     const wf_train_options *o = &s->options;
@@ -93,6 +101,7 @@ static wf_value *total_loss(const wf_setup *s, wf_train_form form, wf_graph *g, 
     return sum_of(g, wf_cross_entropy(g, logits, targets, &ce));
 }
 
+/* Concatenates scalars to the output "report", f32[n]. */
 static wf_status put_report(wf_graph *g, wf_value *const *x, int n)
 {
     wf_value *item[WF_REPORT_COUNT];
@@ -114,6 +123,7 @@ static void free_trained(wf_graph *g, trained *t)
     wf_mem_free(g->ctx, t->grad);
 }
 
+/* Allocates both arrays for `most` parameters. */
 static wf_status room_for(wf_graph *g, size_t most, trained *t)
 {
     t->param = wf_mem_array(g->ctx, most + 1, sizeof(wf_value *));
@@ -121,6 +131,7 @@ static wf_status room_for(wf_graph *g, size_t most, trained *t)
     return t->param && t->grad ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* Collects the states that the setup trains, in the order of the graph. */
 static wf_status find_trained(const wf_setup *s, wf_graph *g, trained *t)
 {
     WF_TRY(room_for(g, (size_t)g->node_count, t));
@@ -212,6 +223,7 @@ static wf_status list_params(const wf_setup *s, wf_graph *g, trained *t)
     return status;
 }
 
+/* Zeros the sums after their use, for the next step. */
 static wf_status build_update(const wf_setup *s, wf_graph *g, trained *t)
 {
     WF_TRY(list_params(s, g, t));
@@ -231,6 +243,7 @@ static wf_status build_valid(const wf_setup *s, wf_graph *g, trained *t)
     (void)t;
     wf_value *count, *loss = total_loss(s, WF_TRAIN_VALID, g, &count);
     WF_TRY(wf_graph_status(g));
+    /* Before the gradient, so that the backward pass gets the same types. */
     WF_TRY(wf_precision(g, s->options.compute));
     return put_report(g, (wf_value *[]){loss, count}, 2);
 }

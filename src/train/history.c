@@ -22,11 +22,13 @@ static wf_status check_room(wf_history *h, int count)
                    "the curve of the run has more than %d records, the limit", WF_HISTORY_RECORDS);
 }
 
+/* Returns 0 for a negative, huge or NaN number of a foreign log. */
 static double or_zero(double x)
 {
     return x >= 0 && x <= 1e18 ? x : 0;
 }
 
+/* A step that exists already rewinds: the run was resumed before it. */
 wf_status wf_history_add_step(wf_history *h, const wf_train_step *p)
 {
     wf_history_rewind(h, p->step - 1);
@@ -95,6 +97,7 @@ const wf_history_valid *wf_history_best(const wf_history *h)
     return best;
 }
 
+/* Weighted by time, so that short steps do not count more. */
 double wf_history_speed(const wf_history *h)
 {
     double tokens = 0, seconds = 0, before = 0;

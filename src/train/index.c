@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* index.c - reads and writes data.json. */
+/*
+ * index.c - reads and writes data.json.
+ *
+ * The file is foreign input: counts must be non-negative integers, names plain (no folder, no
+ * leading dot), and lists bounded, before anything is allocated or opened by them. The shards
+ * themselves are checked against it in data.c.
+ */
 #include "train/index.h"
 
 #include <inttypes.h>
@@ -14,9 +20,9 @@
 #include "base/mem.h"
 #include "base/path.h"
 
-#define FORMAT "weft-data"
-#define VERSION 1
-#define INDEX_BYTES ((size_t)64 << 20)
+#define FORMAT "weft-data"             /* marks the file */
+#define VERSION 1                      /* other versions are refused */
+#define INDEX_BYTES ((size_t)64 << 20) /* limit of the file */
 
 const char *const wf_split_names[2] = {"train", "valid"};
 
@@ -27,6 +33,7 @@ typedef struct {
     const char *path;
 } reader;
 
+/* All damage has one remedy: prepare again. */
 static wf_status refuse(reader *r, const char *why)
 {
     return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "the file '%s' %s; run `weft prepare` again",

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* loader.c - returns batches by number, and prepares the next one in a thread. */
+/*
+ * loader.c - returns batches by number, and prepares the next one in a thread.
+ *
+ * Two slots: the caller reads slot[current] while the worker fills the other. No lock is needed:
+ * `current` and the other slot's index change only between wf_worker_wait and wf_worker_start, when
+ * the worker is idle.
+ */
 #include "base/mem.h"
 #include "train/loader_priv.h"
 
+/* Fills the slot that is not handed out. Runs in the worker, or in the caller on a miss. */
 static void prepare(void *arg)
 {
     wf_loader *l = arg;
@@ -80,6 +87,7 @@ wf_status wf_loader_get(wf_loader *l, int64_t index, const wf_batch **out)
         return wf_fail(l->data->ctx, WF_ERR_USAGE,
                        "batch number %lld is not possible; give 0 or more", (long long)index);
     wf_worker_wait(l->worker);
+    /* Not the next batch in order (the first one, or after resuming): compute it now. */
     if (l->slot[1 - l->current].index != index) {
         l->slot[1 - l->current].index = index;
         prepare(l);

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* loader_fill.c - fills one batch from its number. */
+/*
+ * loader_fill.c - fills one batch from its number.
+ *
+ * Pure functions of the loader and the slot's index: no state is kept between batches. Rows are
+ * permuted per pass. Every loop is bounded by the batch's size even if a mapped file was truncated
+ * and reads as zeros.
+ */
 #include "train/loader_priv.h"
 
 typedef struct {
     const wf_loader *l;
     wf_loader_slot *slot;
-    int64_t row;
+    int64_t row;       /* of the batch */
     int64_t sequences; /* started so far */
     int64_t used;      /* filled tokens of the row */
 } filling;
@@ -38,6 +44,8 @@ static void put_pairs(filling *f, int64_t from, int64_t pairs)
 
 /* ---- Text ---- */
 
+/* Fills a row with T consecutive tokens; with `documents`, ignores targets across a boundary and
+ * starts a sequence after it. */
 static void fill_text(filling *f, int64_t row)
 {
     const wf_loader *l = f->l;
@@ -62,6 +70,7 @@ static void fill_text(filling *f, int64_t row)
 
 /* ---- Conversations ---- */
 
+/* Fills a row with the documents that the plan packed into it. */
 static void fill_documents(filling *f, int64_t row)
 {
     const wf_loader *l = f->l;
@@ -99,6 +108,7 @@ static void pad_row(filling *f)
     }
 }
 
+/* Closes the last sequence, leaves the rest empty, and numbers positions within sequences. */
 static void end_sequences(filling *f)
 {
     const wf_loader *l = f->l;
@@ -110,6 +120,7 @@ static void end_sequences(filling *f)
             f->slot->positions[i] = i - start[s];
 }
 
+/* Counts targets with loss and the bytes of their text, for bits per byte. */
 static void count_targets(filling *f)
 {
     wf_batch *b = &f->slot->batch;

@@ -27,6 +27,7 @@ int64_t wf_loader_pairs(const wf_loader *l, int64_t document, int64_t *first)
     return 0;
 }
 
+/* Appends a row that begins at this document; keeps room for the end marker. */
 static wf_status add_row(wf_loader *l, size_t *room, int64_t document)
 {
     if ((size_t)l->rows + 2 > *room) {
@@ -105,6 +106,7 @@ static const char *split_name(const wf_loader *l)
     return l->split == &l->data->split[WF_SPLIT_VALID] ? "to validate on" : "to train on";
 }
 
+/* The last token is only a target, hence tokens - 1 pairs. */
 static wf_status plan_text(wf_loader *l, int64_t *most)
 {
     int64_t pairs = l->split->info.tokens - 1, T = l->o.length;

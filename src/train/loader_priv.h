@@ -11,9 +11,9 @@
 
 /* One batch and its memory. */
 typedef struct {
-    int32_t *tokens, *targets, *positions, *seq_start;
-    int64_t index; /* -1: empty */
-    wf_batch batch;
+    int32_t *tokens, *targets, *positions, *seq_start; /* [B*T], [B*T], [B*T], [S + 1] */
+    int64_t index;                                     /* -1: empty */
+    wf_batch batch;                                    /* points to the arrays above */
 } wf_loader_slot;
 
 struct wf_loader {
@@ -25,8 +25,8 @@ struct wf_loader {
     int64_t sequences; /* S */
     int64_t *pack;     /* masked: [rows + 1], first document of each row */
     wf_loader_slot slot[2];
-    int current; /* the slot handed out; the worker fills the other */
-    wf_worker *worker;
+    int current;       /* the slot handed out; the worker fills the other */
+    wf_worker *worker; /* runs wf_loader_fill for the other slot */
 };
 
 /* Decides where rows begin. For masked data builds the table `pack` and logs truncated

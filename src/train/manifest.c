@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* manifest.c - writes, verifies and removes the files that a manifest lists. */
+/*
+ * manifest.c - writes, verifies and removes the files that a manifest lists.
+ *
+ * Writing: sync all files and the folders between, read them back for their checksums, then write
+ * and sync the manifest itself. Reading treats the manifest as foreign: its own checksum is
+ * verified before it is parsed, names cannot leave the folder, and sizes are limited.
+ */
 #include "train/manifest.h"
 
 #include <errno.h>
@@ -21,17 +27,17 @@
 #define TEXT_BYTES ((size_t)4 << 20) /* limit for a manifest */
 
 typedef struct {
-    const char *name, *path;
-    uint64_t bytes, sum; /* from the manifest */
-    uint64_t bytes_there, sum_there;
-    int error; /* errno while reading the file; 0: no error */
+    const char *name, *path;         /* relative to the folder; absolute */
+    uint64_t bytes, sum;             /* from the manifest */
+    uint64_t bytes_there, sum_there; /* of the file on disk */
+    int error;                       /* errno while reading the file; 0: no error */
 } entry;
 
 typedef struct {
     wf_ctx *ctx;
     wf_arena arena;
     const char *folder, *path; /* path of the manifest */
-    entry *file;
+    entry *file;               /* [count], in the arena */
     size_t count;
     uint64_t run; /* 0: the manifest has no id */
 } manifest;
@@ -75,6 +81,7 @@ static void sum_range(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* Reads all files in parallel; errors are stored per file. */
 static void sum_up(manifest *m)
 {
     wf_parallel_share(wf_threads_available(), (int64_t)m->count, 1, sum_range, m);
@@ -125,6 +132,7 @@ static wf_status sync_files(manifest *m)
     return WF_OK;
 }
 
+/* Ends with the checksum of all text before that line. */
 static wf_status compose(manifest *m, int64_t step, char **text, size_t *bytes)
 {
     wf_writer out = {.ctx = m->ctx};
@@ -145,6 +153,7 @@ static wf_status compose(manifest *m, int64_t step, char **text, size_t *bytes)
     return wf_writer_take(&out, text, bytes);
 }
 
+/* The sink syncs the file and its folder before it reports success. */
 static wf_status write_text(manifest *m, const char *text, size_t bytes)
 {
     wf_sink *sink;
@@ -285,6 +294,7 @@ static wf_status check_size(const manifest *m, const entry *e, uint64_t there)
                    m->folder, e->name, there, e->bytes);
 }
 
+/* Compares the size without reading the file. */
 static wf_status check_look(const manifest *m, const entry *e)
 {
     wf_file_stamp stamp;
@@ -350,8 +360,8 @@ wf_status wf_manifest_run(wf_ctx *ctx, const char *folder, int64_t step, uint64_
 
 /* ---- Removing ---- */
 
-/* Is there a link between the manifest's folder and the file? Then the file is outside of the
- * folder. */
+/* Sets *out if a folder between the manifest's folder and the file is a link: the file is then
+ * outside. */
 static wf_status is_elsewhere(manifest *m, const char *path, bool *out)
 {
     const char *folder = wf_path_parent(&m->arena, path);

@@ -10,16 +10,16 @@
 #include "graph/build.h"
 #include "graph/op/rule.h"
 
-#define MAX_NAME 512
+#define MAX_NAME 512 /* bytes of a parameter's name */
 
 /* One parameter of an update. */
 typedef struct {
     wf_graph *g;
     const wf_optimizer_options *o;
     const wf_scaled *s;
-    wf_value *rate, *p, *grad;
-    const char *name; /* of p, for the names of its states */
-    double decay;     /* weight decay of p */
+    wf_value *rate, *p, *grad; /* learning rate f32[]; the parameter; its scaled gradient */
+    const char *name;          /* of p, for the names of its states */
+    double decay;              /* weight decay of p */
 } update;
 
 static bool is_matrix(const update *u)
@@ -35,6 +35,7 @@ static wf_value *companion(const update *u, const char *kind)
     return wf_state(u->g, name, WF_F32, (int)u->p->shape.n, u->p->shape.d);
 }
 
+/* 0 means the default, a negative number 0. */
 static double momentum_of(const update *u, double otherwise)
 {
     double given = u->o->momentum;
@@ -99,6 +100,7 @@ static wf_value *update_muon(const update *u)
     wf_graph *g = u->g;
     const int64_t order[] = {1, 0}, rows = u->p->shape.d[0], columns = u->p->shape.d[1];
     const double momentum = momentum_of(u, 0.95);
+    /* 0.2 sqrt(max(R, C)) gives the update the RMS of AdamW's. */
     const double size = 0.2 * sqrt((double)(rows > columns ? rows : columns));
     wf_value *old = companion(u, "m"), *p = wf_cast(g, u->p, WF_F32);
     wf_value *grad = wf_mul(g, wf_cast(g, u->grad, WF_F32), u->s->factor);
@@ -122,6 +124,7 @@ static wf_value *(*const kinds[])(const update *u) = {
 
 /* ---- Moving average of the weights ---- */
 
+/* average += (1 - ema) (p - average), only if the step is applied. */
 static void update_average(const update *u, wf_value *p)
 {
     wf_value *average = companion(u, "ema");

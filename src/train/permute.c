@@ -16,6 +16,7 @@ wf_permutation wf_permutation_make(uint64_t n, uint64_t seed, uint64_t stream)
     return p;
 }
 
+/* One pass of the Feistel network: a bijection on 2 * half bits for any round function. */
 static uint64_t mix(const wf_permutation *p, uint64_t x)
 {
     const uint32_t mask = (uint32_t)((UINT64_C(1) << p->half) - 1);
@@ -32,6 +33,8 @@ static uint64_t mix(const wf_permutation *p, uint64_t x)
     return (uint64_t)left << p->half | right;
 }
 
+/* Cycle walking: repeats until the value is in range, which keeps the map a bijection on 0 .. n -
+ * 1. */
 uint64_t wf_permutation_at(const wf_permutation *p, uint64_t i)
 {
     do

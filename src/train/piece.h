@@ -34,8 +34,8 @@ typedef struct {
 
 typedef struct {
     wf_piece_kind kind;
-    const wf_source *source;
-    const char *text;
+    const wf_source *source; /* borrowed */
+    const char *text;        /* in the mapped source */
     size_t bytes;
     bool begins, ends; /* of its document (PART) */
     int split;         /* a wf_split or WF_BY_NUMBER */
@@ -47,11 +47,11 @@ typedef struct {
     size_t count, room, mask_room;
     wf_encoded *document; /* [documents] */
     int documents, document_room;
-    bool has_text, has_chat;
-    int64_t lines;   /* or array elements */
-    int64_t dropped; /* documents without anything to train on */
-    int64_t bad;     /* malformed records that were skipped */
-    int64_t cuts;
+    bool has_text, has_chat; /* kinds of records seen */
+    int64_t lines;           /* or array elements */
+    int64_t dropped;         /* documents without anything to train on */
+    int64_t bad;             /* malformed records that were skipped */
+    int64_t cuts;            /* inside documents, that may change tokens */
     wf_status status;
     /* Line of the error, or of the first skipped record, in this piece; from 1; 0: none. */
     int64_t line;
@@ -99,7 +99,7 @@ typedef struct {
     /* Its tokenizer and end token also apply to texts; template NULL: no conversations. */
     wf_conversations chat;
     const int32_t *before; /* ids that start a text */
-    size_t befores;
+    size_t befores;        /* their number */
     const char *split_on;
     bool skip_bad; /* count and skip malformed records */
 } wf_encoding;

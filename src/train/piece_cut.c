@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* piece_cut.c - cuts files into pieces. */
+/*
+ * piece_cut.c - cuts files into pieces.
+ *
+ * Documents that fit are collected into one piece; longer ones are cut where the tokenizer proves
+ * that tokens do not change, else at a line, else at a character. Pages behind the cursor are
+ * released, so files may be larger than memory.
+ */
 #include <string.h>
 
 #include "text/token.h"
@@ -7,6 +13,7 @@
 
 #define STRIDE ((size_t)8 << 20) /* bytes searched before their pages are released */
 
+/* Returns the first occurrence of `what`, bytes >= 1, or NULL. */
 static const char *find(const char *s, size_t n, const char *what, size_t bytes)
 {
     while (n >= bytes) {
@@ -36,6 +43,7 @@ static size_t find_mark(const wf_map *m, size_t from, const char *mark)
     return m->size;
 }
 
+/* Moves back to the start of a UTF-8 character, at most three bytes. */
 static size_t character_start(const char *text, size_t least, size_t at)
 {
     size_t from = at;
@@ -73,6 +81,7 @@ static size_t find_tail(const wf_cutter *c, const char *text, size_t begin, size
     return at > begin ? at : end;
 }
 
+/* Starts cutting text[at, end); the next document begins at `resume`. */
 static void begin_document(wf_cutter *c, const char *text, size_t end, size_t resume)
 {
     c->document = c->at;
@@ -131,6 +140,8 @@ static void take_documents(wf_cutter *c, wf_piece_work *p)
 
 /* ---- Lines ---- */
 
+/* Takes whole lines of about WF_PIECE_BYTES; a single longer line is taken alone, up to
+ * WF_LINE_BYTES. */
 static bool take_lines(wf_cutter *c, const char *text, size_t size, wf_piece_work *p,
                        wf_status *status)
 {
@@ -163,6 +174,7 @@ static bool take_lines(wf_cutter *c, const char *text, size_t size, wf_piece_wor
 
 /* ---- Elements of arrays ---- */
 
+/* The same for the elements of a JSON array, which are found by matching brackets. */
 static bool take_elements(wf_cutter *c, const char *text, size_t size, wf_piece_work *p,
                           wf_status *status)
 {
@@ -194,6 +206,7 @@ static bool take_elements(wf_cutter *c, const char *text, size_t size, wf_piece_
 
 /* ---- All files ---- */
 
+/* Opens the next source; *closed is the one before. Zero-length files give an empty piece. */
 static wf_status open_next(wf_cutter *c, wf_opened *closed)
 {
     *closed = c->open;
@@ -237,6 +250,7 @@ bool wf_cutter_next(wf_cutter *c, wf_piece_work *p, wf_opened *closed, wf_status
 
 /* ---- Counting ---- */
 
+/* Counts documents between separators, up to `enough`; empty ones do not count. */
 static int64_t count_in(const wf_map *m, const char *mark, int64_t enough)
 {
     int64_t count = 0;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* piece_encode.c - encodes a piece to tokens. */
+/*
+ * piece_encode.c - encodes a piece to tokens.
+ *
+ * Runs in a worker with the worker's own context and encoder; results belong to that context and
+ * are freed by wf_piece_free. Errors are kept in the piece as text, because the caller reports them
+ * later, in order and with the line number of the file.
+ */
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,10 +13,10 @@
 
 typedef struct {
     const wf_encoding *e;
-    wf_piece_work *p;
+    wf_piece_work *p; /* being filled */
     wf_ctx *ctx;
-    wf_encoder *texts;
-    wf_arena arena; /* reset for each line */
+    wf_encoder *texts; /* of this thread */
+    wf_arena arena;    /* reset for each line */
 } encoder;
 
 /* ---- Collecting ids ---- */
@@ -62,6 +68,7 @@ static wf_status add_document(encoder *x, size_t before, size_t bytes, bool begi
 
 /* ---- Texts ---- */
 
+/* Encodes long texts in parts, so that buffers do not grow with the document. */
 static wf_status encode_text(encoder *x, const char *text, size_t n)
 {
     while (n > 0) {
@@ -80,6 +87,7 @@ static wf_status encode_text(encoder *x, const char *text, size_t n)
     return WF_OK;
 }
 
+/* Encodes a part of a document, with bos at its begin and eos at its end. */
 static wf_status encode_part(encoder *x, const char *text, size_t n, bool begins, bool ends)
 {
     size_t before = x->p->count;
@@ -161,6 +169,7 @@ static wf_status encode_record(encoder *x, const char *s, size_t n)
     wf_arena_free(&x->arena);
     if (status == WF_OK)
         return WF_OK;
+    /* Only the first malformed record is described. */
     if (p->bad == 0) {
         size_t len = 0;
         p->line = p->lines;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* place.c - checks the folder of a run before anything is written to it. */
+/*
+ * place.c - checks the folder of a run before anything is written to it.
+ *
+ * A run may replace only files that it wrote itself, or that the user gave up with --overwrite or
+ * --restart. Checks read names only; the run repeats them after it has taken the lock.
+ */
 #include "train/place.h"
 
 #include <string.h>
@@ -14,6 +19,7 @@
 static const char *const records[] = {WF_RECORD_LOG, WF_RECORD_CURVE};
 #define RECORDS (int)(sizeof records / sizeof *records)
 
+/* Returns whether the run writes a model or adapter at its end. */
 static bool has_export(const wf_run_options *o)
 {
     return !o->export_type || strcmp(o->export_type, "none") != 0;
@@ -26,6 +32,7 @@ const char *wf_place_export(wf_arena *arena, const wf_run_options *o)
 
 /* ---- Checks ---- */
 
+/* A folder with checkpoints needs --resume or --restart. */
 static wf_status check_flags(wf_ctx *ctx, const wf_run_options *o, int64_t newest)
 {
     if (o->resume && o->restart)

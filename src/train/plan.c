@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* plan.c - the memory and cost of all graphs of a setup. */
+/*
+ * plan.c - the memory and cost of all graphs of a setup.
+ *
+ * Every graph that the run uses is built and planned as it would be compiled. States are shared, so
+ * each is counted once, by name; the graphs share one region, so only the largest counts; ports are
+ * summed.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,10 +26,10 @@ typedef struct {
 
 typedef struct {
     const wf_setup *setup;
-    wf_device *device;
+    wf_device *device; /* plans only; nothing is allocated on it */
     const wf_device_peak *peak;
     wf_arena arena; /* owns names */
-    state *states;
+    state *states;  /* [room], with duplicates until they are summed */
     size_t count, room;
     wf_setup_plan *out;
 } planning;
@@ -48,6 +54,7 @@ static wf_status add_state(planning *p, const wf_node *n)
     return s->name ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* Orders equal states next to each other; copies of different types differ. */
 static int by_name(const void *a, const void *b)
 {
     const state *x = a, *y = b;
@@ -55,6 +62,7 @@ static int by_name(const void *a, const void *b)
     return order ? order : (int)x->copy - (int)y->copy;
 }
 
+/* Sorts, skips duplicates, and assigns each state to a part of the breakdown by its name. */
 static void sum_states(planning *p)
 {
     wf_setup_plan *o = p->out;
@@ -101,6 +109,7 @@ static void add_cost(planning *p, const wf_graph *g, double times)
         o->seconds += times * wf_peak_graph_seconds(p->peak, g);
 }
 
+/* The graphs run one at a time and share a region of the largest size. */
 static void add_memory(planning *p, const wf_memory *m)
 {
     wf_memory *o = &p->out->memory;
@@ -123,6 +132,7 @@ static wf_status add_graph(planning *p, wf_graph *g, wf_train_form form)
     for (int i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op == WF_OP_state)
             WF_TRY(add_state(p, g->nodes[i]));
+    /* A device that compiles whole graphs reports its memory itself. */
     if (!p->device->kernels) {
         wf_memory m;
         WF_TRY(wf_plan_memory(p->device, g, &options, &m));

@@ -16,25 +16,25 @@
 #include "text/token.h"
 #include "train/prepare_priv.h"
 
-#define THREADS_MOST 256
-#define ROUND 8        /* pieces per thread */
-#define ROUND_MOST 512 /* most pieces per round, which limits the open files */
-#define SHARD_TOKENS ((int64_t)1 << 27)
-#define VALID 0.01
+#define THREADS_MOST 256                /* more threads would only add memory */
+#define ROUND 8                         /* pieces per thread and round */
+#define ROUND_MOST 512                  /* most pieces per round, which limits the open files */
+#define SHARD_TOKENS ((int64_t)1 << 27) /* 256 or 512 MiB of ids */
+#define VALID 0.01                      /* share of documents that is held out */
 
 typedef struct {
     wf_ctx *ctx;
     const wf_prepare_options *o;
     wf_arena arena;
-    wf_sources train, valid;
+    wf_sources train, valid; /* input files */
     wf_tokenizer *tokenizer;
     const char *chat_template; /* saved with the data; NULL: no template */
     wf_template *template, *tool_template;
     wf_encoding encoding;
-    wf_data_output output;
+    wf_data_output output; /* the folder while it is written */
     wf_index index;
-    wf_shard_set set[2];
-    wf_holding holding;
+    wf_shard_set set[2]; /* shards of each split */
+    wf_holding holding;  /* which documents are held out */
     wf_prepared result;
 
     int threads;
@@ -158,6 +158,7 @@ static wf_status find_tokenizer(preparing *p)
 
 /* ---- Writing, in order ---- */
 
+/* One folder holds texts or conversations, because masks apply to a whole split. */
 static wf_status check_kind(preparing *p, const wf_piece_work *w)
 {
     p->has_text = p->has_text || w->has_text;
@@ -171,6 +172,7 @@ static wf_status check_kind(preparing *p, const wf_piece_work *w)
     return WF_OK;
 }
 
+/* Documents keep the order of the input; the number of a document decides its split. */
 static wf_status write_piece(preparing *p, const wf_piece_work *w)
 {
     size_t at = 0;
@@ -222,6 +224,7 @@ static void encode_some(void *arg, int64_t begin, int64_t end, int thread)
         wf_piece_encode(&p->encoding, p->contexts[thread], p->encoders[thread], &p->piece[i]);
 }
 
+/* Cuts the pieces of one round: enough for all threads. */
 static wf_status gather(preparing *p, wf_cutter *c)
 {
     int most = p->threads * ROUND < ROUND_MOST ? p->threads * ROUND : ROUND_MOST;
@@ -230,6 +233,7 @@ static wf_status gather(preparing *p, wf_cutter *c)
     /* Small files make small pieces; take more of them. */
     while (p->pieces < ROUND_MOST && bytes < enough) {
         bool more = wf_cutter_next(c, &p->piece[p->pieces], &p->closing[p->closings], &status);
+        /* A source is closed only after the round, when no piece points into it. */
         p->closings += p->closing[p->closings].map != NULL;
         if (!more)
             break;
@@ -251,6 +255,7 @@ static void forget(const preparing *p, const wf_cutter *c)
         wf_map_forget(c->open.map, low, c->at - low);
 }
 
+/* Frees pieces and closes sources, also after a failure. */
 static wf_status end_round(preparing *p, const wf_cutter *c, wf_status status)
 {
     forget(p, c);
@@ -348,6 +353,7 @@ static void sum_up(const wf_index_split *s, wf_prepared_split *out)
     }
 }
 
+/* Order: shards, tokenizer, data.json, syncs, then the rename that makes the folder appear. */
 static wf_status finish(preparing *p)
 {
     for (int i = 0; i < 2; i++)
@@ -368,6 +374,7 @@ static wf_status finish(preparing *p)
 
 /* ---- Preparation ---- */
 
+/* Each thread gets its own context and encoder: neither is thread-safe. */
 static wf_status make_room(preparing *p)
 {
     int threads = p->o->threads > 0 ? p->o->threads : wf_threads_available();

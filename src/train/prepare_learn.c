@@ -13,6 +13,8 @@
 #define FEW 10      /* hold out nothing from fewer documents */
 #define LEAST 1e-12 /* smaller shares select nothing in any text, and numbers would overflow */
 
+/* With few documents a share of them would be none, so the end of each text, or a single record, is
+ * held out instead. */
 wf_status wf_holding_plan(wf_ctx *ctx, const wf_sources *s, const char *split_on, double share,
                           wf_holding *out)
 {
@@ -57,8 +59,8 @@ bool wf_holding_takes(const wf_holding *h, int64_t document)
 
 /* ---- Sampling text for the tokenizer ---- */
 
-#define SAMPLE ((int64_t)64 << 20)
-#define CHUNK ((size_t)1 << 16) /* bytes sampled at a time */
+#define SAMPLE ((int64_t)64 << 20) /* bytes to learn from, unless the caller says otherwise */
+#define CHUNK ((size_t)1 << 16)    /* bytes sampled at a time */
 
 typedef struct {
     wf_ctx *ctx;
@@ -168,6 +170,7 @@ static size_t chunk_end(const char *text, size_t size, size_t at, wf_source_kind
     return end;
 }
 
+/* Takes every 1/share-th chunk, spread evenly over all files (error diffusion in `due`). */
 static wf_status sample_source(sampling *s, const wf_opened *o)
 {
     const char *text = (const char *)o->map->data;

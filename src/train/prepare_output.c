@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* prepare_output.c - the output folder, which appears only when complete, and its shards. */
+/*
+ * prepare_output.c - the output folder, which appears only when complete, and its shards.
+ *
+ * Files are written to .NAME.part; commit renames an existing NAME to .NAME.old, the new folder to
+ * NAME, and removes the old one. A lock in the temporary folder keeps other processes out. Only
+ * folders that consist of Weft's own files are ever emptied or removed.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -8,8 +14,8 @@
 #include "base/path.h"
 #include "train/prepare_priv.h"
 
-#define LOCK "lock"
-#define ENTRIES ((size_t)1 << 20)
+#define LOCK "lock"               /* in the temporary folder */
+#define ENTRIES ((size_t)1 << 20) /* limit of names in a folder */
 #define DOCUMENTS \
     ((int64_t)1 << 22) /* most documents per shard; their starts stay in memory until it ends */
 
@@ -33,6 +39,7 @@ static bool is_part_of_data(const char *name)
            strcmp(name, LOCK) == 0; /* left by a process that was killed */
 }
 
+/* Existing data may be replaced only if every name in it is one of Weft's. */
 static wf_status check_folder(wf_data_output *o)
 {
     const char *const *names;
@@ -216,6 +223,7 @@ void wf_data_output_free(wf_data_output *o)
 
 /* ---- Shards ---- */
 
+/* Adds a row to the index and opens its file. */
 static wf_status begin_shard(wf_shard_set *s)
 {
     char name[32];

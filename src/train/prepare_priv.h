@@ -12,11 +12,12 @@
 typedef struct {
     wf_ctx *ctx;
     wf_arena arena;
-    const char *folder; /* final path */
+    const char *folder; /* final path, in the arena */
     const char *part;   /* path while writing */
     const char *old;    /* path of replaced data until it is removed */
     wf_lock *lock;
-    bool overwrite, begun, done;
+    bool overwrite, begun,
+        done; /* replace existing data; the temporary folder is ours; it has its name */
 } wf_data_output;
 
 /* Fails if existing files would be overwritten. Initialize *o with {0}. */
@@ -38,8 +39,8 @@ typedef struct {
     bool masked;
     wf_shard_writer *writer; /* NULL: no open shard */
     int64_t bytes;           /* of the current document's text, in this shard */
-    wf_index_split *index;
-    int room;
+    wf_index_split *index;   /* rows of finished shards; owned by the caller */
+    int room;                /* of index->shard */
 } wf_shard_set;
 
 /* Appends tokens to the current document. */
@@ -62,10 +63,12 @@ typedef struct {
 
 wf_status wf_holding_plan(wf_ctx *ctx, const wf_sources *s, const char *split_on, double share,
                           wf_holding *out);
+/* Returns whether the document with this number is held out. */
 bool wf_holding_takes(const wf_holding *h, int64_t document);
 
 /* ---- The tokenizer ---- */
 
+/* Learns a tokenizer from a sample of the sources. */
 wf_status wf_prepare_learn(wf_ctx *ctx, const wf_sources *s, const wf_prepare_options *o,
                            wf_tokenizer **out);
 

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* record.c - log, TensorBoard events and chart of a run. */
+/*
+ * record.c - log, TensorBoard events and chart of a run.
+ *
+ * Each record is written with one append, so a crash loses at most the last line. A failing file
+ * (full disk) is reported once and tried again with the next record; training goes on.
+ */
 #include "train/record.h"
 
 #include <math.h>
@@ -21,11 +26,11 @@ typedef enum { TO_LOG, TO_EVENTS, TO_DRAWING, TO_COUNT } target;
 
 struct wf_record {
     wf_ctx *ctx;
-    wf_arena arena;   /* owns names */
-    const char *name; /* of the run, for the chart */
-    const char *drawing;
-    wf_append *file[2]; /* TO_LOG, TO_EVENTS */
-    wf_history history;
+    wf_arena arena;         /* owns names */
+    const char *name;       /* of the run, for the chart */
+    const char *drawing;    /* path of the chart */
+    wf_append *file[2];     /* TO_LOG, TO_EVENTS */
+    wf_history history;     /* the whole curve, for the chart */
     uint64_t drawn;         /* wf_clock_ns; 0: never */
     bool changed;           /* since the last chart */
     bool failing[TO_COUNT]; /* reported to the caller */
@@ -35,6 +40,7 @@ struct wf_record {
 
 /* ---- Failures ---- */
 
+/* Remembers the first failure of a target since its last success. */
 static void note(wf_record *r, target t, wf_status status)
 {
     if (status != WF_OK && !r->failing[t] && r->status == WF_OK) {
@@ -112,6 +118,7 @@ static wf_status draw(wf_record *r)
     return status;
 }
 
+/* Draws at most every DRAW_NS, since drawing takes time in proportion to the curve. */
 static void draw_sometimes(wf_record *r)
 {
     uint64_t now = wf_clock_ns();

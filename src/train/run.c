@@ -4,6 +4,9 @@
  *
  * A step depends only on the states and its number: the batch and the random numbers follow from
  * the number. A checkpoint at the end of a step is therefore enough to continue.
+ *
+ * Failures between steps (validation, samples, saving, the log) are reported and do not end the
+ * run; a failing step does. The run's lock is held from the first look at the folder to the end.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +25,7 @@
 #include "train/record.h"
 #include "train/trainer.h"
 
-#define SAVE_MINUTES 15
+#define SAVE_MINUTES 15               /* most minutes of work that a crash loses by default */
 #define PEAK_BYTES ((size_t)64 << 20) /* streamed to measure memory bandwidth */
 
 typedef struct {
@@ -34,12 +37,12 @@ typedef struct {
     wf_setup setup;            /* until the trainer takes it */
     wf_loader *loader, *valid; /* valid NULL: no validation */
     wf_trainer *trainer;
-    wf_record *record;
+    wf_record *record; /* NULL: the log could not be opened */
     char *checkpoint;  /* to resume from; NULL: a new run */
     int64_t saved;     /* step of the newest checkpoint; -1: none */
     uint64_t saved_ns; /* time of the last attempt, or of the start */
     uint64_t id;       /* of this run, for the manifests of its checkpoints */
-    bool measured;
+    bool measured;     /* peak is valid */
     wf_device_peak peak;
 } run;
 
@@ -67,6 +70,7 @@ static void say_failure(run *r, const char *what)
 
 /* ---- Setup ---- */
 
+/* Options use 0 for the default and a negative number for 0. */
 static int64_t filled(int64_t value, int64_t otherwise)
 {
     return value == 0 ? otherwise : value < 0 ? 0 : value;
@@ -108,6 +112,7 @@ static wf_status look_at_folder(run *r)
     return WF_OK;
 }
 
+/* Measures the device's peak once, if it can be measured. */
 static wf_status measure(run *r)
 {
     if (r->measured || !r->device->ops->peak)
@@ -197,6 +202,7 @@ static wf_status check_tokenizer(run *r)
                           r->o.data, WF_SHOWN(r->setup.base->info.name), r->setup.options.model);
 }
 
+/* Opens the data first: the vocabulary and the number of batches complete the setup. */
 static wf_status make_setup(run *r)
 {
     wf_data_info info;
@@ -216,6 +222,7 @@ static wf_status make_setup(run *r)
     return WF_OK;
 }
 
+/* Allocates all memory of the run and, when resuming, loads the checkpoint. */
 static wf_status make_trainer(run *r)
 {
     const char *template = wf_data_chat_template(r->data);
@@ -248,6 +255,7 @@ static wf_status begin(run *r)
         return wf_fail(r->ctx, WF_ERR_USAGE, "training needs a data folder and an output folder");
     WF_TRY(check_export(r));
     WF_TRY(make_setup(r));
+    /* Before the trainer takes memory, but after the cheap checks of options and data. */
     WF_TRY(look_at_folder(r));
     WF_TRY(make_trainer(r));
     if (r->o.restart)
@@ -278,6 +286,7 @@ static wf_status write_checkpoint(run *r, wf_checkpoint *c)
     return wf_checkpoint_commit(c);
 }
 
+/* Does nothing if this step is saved already. */
 static wf_status save(run *r)
 {
     wf_checkpoint *c;
@@ -298,6 +307,7 @@ static wf_status save(run *r)
     return WF_OK;
 }
 
+/* Loss per target over the first valid_batches batches, the same ones every time. */
 static wf_status validate(run *r)
 {
     const wf_train_events *e = r->o.events;
@@ -367,6 +377,7 @@ static wf_status sample(run *r)
     return status;
 }
 
+/* True every `every` steps and at the last one; every <= 0: never. */
 static bool due(int64_t step, int64_t every, int64_t last)
 {
     return every > 0 && (step % every == 0 || step == last);
@@ -418,6 +429,7 @@ static bool is_stopped(const run *r)
     return e && e->stop && r->trainer->step < r->trainer->setup.options.steps && e->stop(e->user);
 }
 
+/* The final save also runs after a stop, so that no step is lost. */
 static wf_status train(run *r, bool *stopped)
 {
     const int64_t steps = r->trainer->setup.options.steps;

@@ -34,8 +34,8 @@
 /* ---- The model ---- */
 
 typedef struct {
-    wf_trainer *t;
-    bool average;
+    wf_trainer *t; /* weights are read from its session */
+    bool average;  /* read the moving average instead of the weights */
 } source;
 
 static wf_status fetch(void *user, const char *weight, float *to, int64_t count)
@@ -50,6 +50,7 @@ static wf_status fetch_adapter(void *user, const char *state, void *to, size_t b
     return wf_session_read(t->session, state, to, bytes);
 }
 
+/* Writes the model without the rows that pad the vocabulary; type NULL: f32. */
 static wf_status save_model(wf_trainer *t, const char *path, bool average, const char *type)
 {
     wf_train_info info;
@@ -134,6 +135,7 @@ static int64_t beside(void *user, const char *state)
                : -1;
 }
 
+/* Returns the first padding row; -1: the vocabulary has no padding. */
 static int64_t rows_beside(const wf_trainer *t)
 {
     return t->setup.padding > 0 ? t->setup.config.vocab - t->setup.padding : -1;
@@ -249,6 +251,7 @@ static wf_status compare_settings(wf_trainer *t, const char *folder, const wf_js
     return WF_OK;
 }
 
+/* A checkpoint without this key is accepted. */
 static bool is_same(const wf_json_node *json, const char *key, uint64_t identity)
 {
     char text[24];
@@ -300,6 +303,8 @@ static wf_status compare(wf_trainer *t, const char *folder, const wf_json_node *
     return WF_OK;
 }
 
+/* Compares before it changes any counter, so that a refused checkpoint leaves the trainer as it
+ * was. */
 static wf_status load_counts(wf_trainer *t, wf_arena *arena, const char *folder, bool *exact)
 {
     char *text;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* setup.c - fills in and checks the options of a training run. */
+/*
+ * setup.c - fills in and checks the options of a training run.
+ *
+ * In the options 0 selects a default and, where documented, a negative number means 0. After
+ * wf_setup_make every field holds the value that is used. Settings as text are written into
+ * checkpoints; each row of `settings` says what a change means on resume.
+ */
 #include "train/setup.h"
 
 #include <inttypes.h>
@@ -16,7 +22,7 @@
 #include "train/ranges.h"
 #include "train/shape.h"
 
-#define BATCH_TOKENS 4096
+#define BATCH_TOKENS 4096  /* tokens of a default batch */
 #define DOCUMENT_TOKENS 16 /* assumed shortest average length; shorter documents share sequences */
 
 /* ---- Names ---- */
@@ -30,6 +36,7 @@ static const char *const schedules[] = {[WF_SCHEDULE_CONSTANT] = "constant",
 
 /* ---- Defaults ---- */
 
+/* Replaces 0 by the default and a negative number by 0. */
 static void default_int(int64_t *x, int64_t otherwise)
 {
     *x = *x == 0 ? otherwise : *x < 0 ? 0 : *x;
@@ -282,6 +289,7 @@ static wf_status choose_model(wf_setup *s, int64_t tokens)
     return count_parameters(s);
 }
 
+/* The product is checked against INT32_MAX, because graphs index tokens with 32 bits. */
 static wf_status choose_batch(wf_setup *s)
 {
     wf_train_options *o = &s->options;
@@ -296,6 +304,8 @@ static wf_status choose_batch(wf_setup *s)
                        (long long)o->length);
     s->sequences = o->batch;
     if (o->documents)
+        /* Static shapes need a bound; rows with more documents let the last ones share a
+         * sequence. */
         s->sequences = o->batch * (o->length / DOCUMENT_TOKENS + 2);
     return WF_OK;
 }
@@ -315,6 +325,8 @@ static wf_status find_words(wf_setup *s)
     return WF_OK;
 }
 
+/* Order matters: words decide which numbers are used, the model decides defaults of batch and
+ * rate. */
 static wf_status make(wf_setup *s, int64_t tokens)
 {
     wf_train_options *o = &s->options;

@@ -53,6 +53,7 @@ static wf_status from_depth(wf_ctx *ctx, int64_t depth, wf_config *out)
         .context = LONGEST / 2,
         .width = width,
         .heads = heads,
+        /* Grouped-query attention with 4 query heads per KV head, once there are enough heads. */
         .kv_heads = heads % 4 == 0 && heads >= 12 ? heads / 4 : heads,
         .head_dim = 64,
         .hidden = (width * 8 / 3 + 63) / 64 * 64,
@@ -92,6 +93,7 @@ wf_status wf_shape_choose(wf_arena *arena, const char *preset, int64_t depth, co
     return wf_config_check(ctx, preset ? preset : config ? config : "the model", out);
 }
 
+/* Builds the smallest graph and counts its states, so that no second formula can disagree. */
 wf_status wf_shape_parameters(wf_ctx *ctx, const wf_config *c, int64_t *out)
 {
     const wf_build_options options = {.form = WF_FORM_TRAIN, .tokens = 1, .sequences = 1};

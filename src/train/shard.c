@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* shard.c - reads shards, and verifies everything before it is used. */
+/*
+ * shard.c - reads shards, and verifies everything before it is used.
+ *
+ * The layout is in shard_format.h. Opening checks magic, version, the header's checksum, counts,
+ * offsets and the file's size; the offsets must equal those computed from the counts, so no pointer
+ * can leave the file. wf_shard_verify then reads the data once.
+ */
 #include "train/shard.h"
 
 #include <string.h>
@@ -10,6 +16,7 @@
 
 #define BLOCK ((size_t)1 << 16) /* checksummed and checked while it is in the cache */
 
+/* The first check keeps the products below from overflowing. */
 bool wf_shard_lay_out(const wf_shard_info *info, wf_shard_layout *out)
 {
     size_t bytes;
@@ -101,6 +108,7 @@ static wf_status read_header(wf_ctx *ctx, const char *what, const uint8_t *h, si
     return WF_OK;
 }
 
+/* Reads the header of a mapped shard; closes it on failure. */
 static wf_status take(wf_ctx *ctx, const char *what, wf_shard *s)
 {
     wf_status status = read_header(ctx, what, s->map->data, s->map->size, s);
@@ -134,6 +142,7 @@ void wf_shard_close(wf_shard *s)
 
 /* ---- Verification ---- */
 
+/* Takes the maximum without branches, which compilers vectorize; one comparison decides. */
 static bool ids_below(const uint8_t *p, size_t bytes, int width, uint32_t vocab)
 {
     uint32_t most = 0;
@@ -171,6 +180,7 @@ static int64_t count_marked(const wf_shard *s)
     return last && s->mask[bytes - 1] >> last ? -1 : n;
 }
 
+/* One pass in blocks: checksum and ids of a block while it is cached. */
 wf_shard_fault wf_shard_verify(const wf_shard *s)
 {
     wf_checksum_state sum;
@@ -224,6 +234,7 @@ void wf_shard_copy(const wf_shard *s, int64_t from, int64_t count, int32_t *to)
             to[i] = (int32_t)wf_shard_load(p + 4 * i, 4);
 }
 
+/* Binary search; terminates for any bytes, even if the file was truncated meanwhile. */
 int64_t wf_shard_document(const wf_shard *s, int64_t token)
 {
     int64_t low = 0, high = s->info.documents; /* start(low) <= token < start(high) */

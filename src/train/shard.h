@@ -69,6 +69,7 @@ static inline int64_t wf_shard_start(const wf_shard *s, int64_t d)
     return (int64_t)wf_shard_load(s->starts + 8 * d, 8);
 }
 
+/* Returns whether the token has loss. */
 static inline bool wf_shard_counts(const wf_shard *s, int64_t token)
 {
     return !s->mask || (s->mask[token / 8] >> token % 8 & 1);

@@ -27,6 +27,7 @@ static void store(uint8_t *p, uint64_t x, int bytes)
         p[i] = (uint8_t)(x >> 8 * i);
 }
 
+/* Writes data that counts for the checksum. */
 static wf_status put(wf_shard_writer *w, const void *data, size_t bytes)
 {
     wf_checksum_add(&w->sum, data, bytes);
@@ -57,6 +58,7 @@ wf_status wf_shard_write_new(wf_ctx *ctx, const char *path, int64_t vocab, bool 
     return status;
 }
 
+/* Sets the bits of the next `count` tokens, and counts them. */
 static wf_status mark(wf_shard_writer *w, const uint8_t *mask, int64_t count)
 {
     size_t need = (size_t)(w->info.tokens + count + 7) / 8;
@@ -121,6 +123,7 @@ const wf_shard_info *wf_shard_write_info(const wf_shard_writer *w)
     return &w->info;
 }
 
+/* Writes the padding to 8 bytes, the starts and the mask. */
 static wf_status put_rest(wf_shard_writer *w, const wf_shard_layout *l)
 {
     static const uint8_t zeros[8];
@@ -165,6 +168,7 @@ wf_status wf_shard_write_end(wf_shard_writer *w, wf_shard_info *out)
                        (long long)w->info.tokens);
     WF_TRY(put_rest(w, &l));
     make_header(w, &l, header);
+    /* Last: an incomplete file has a zero header, which no reader accepts. */
     WF_TRY(wf_sink_patch(w->sink, 0, header, sizeof header));
     *out = w->info;
     return wf_sink_commit(w->sink);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* source.c - lists input files, and finds their records. */
+/*
+ * source.c - lists input files, and finds their records.
+ *
+ * Folders are walked in the order of wf_path_list, so the order of documents does not depend on the
+ * file system. Links to folders are not followed, which also rules out cycles.
+ */
 #include "train/source.h"
 
 #include <string.h>
@@ -17,6 +22,7 @@
 /* Text contains no NUL; other files in folders are often not UTF-8 either. */
 typedef enum { IS_TEXT, IS_EMPTY, IS_BINARY, IS_STRANGE } nature;
 
+/* Looks at the first LOOK bytes only: files may be huge. */
 static nature judge(const wf_map *m)
 {
     size_t n = m->size < LOOK ? m->size : LOOK, length;
@@ -50,6 +56,7 @@ typedef struct {
     uint64_t bytes;
 } look;
 
+/* Classifies a file by its beginning; reads nothing else. */
 static wf_status judge_file(wf_ctx *ctx, const char *path, look *out)
 {
     wf_map *m;
@@ -115,6 +122,7 @@ static wf_status add_folder(wf_sources *s, const char *path, const char *format,
         return wf_fail(s->ctx, WF_ERR_IO, "folders in '%s' are nested too deeply", path);
     WF_TRY(wf_path_list(&s->arena, path, ENTRIES, &names, &count));
     for (size_t i = 0; i < count; i++)
+        /* A folder of prepared data inside the input is not text. */
         if (depth > 0 && strcmp(names[i], WF_INDEX_FILE) == 0)
             return WF_OK;
     for (size_t i = 0; i < count; i++) {
@@ -172,7 +180,8 @@ void wf_sources_free(wf_sources *s)
 /* ---- Elements of arrays ---- */
 
 /* Returns the end of the value that starts at `at`: the next comma or bracket outside of it, or the
- * end of the text. */
+ * end of the text. Stops after `most` bytes, so that a missing quote does not cost the whole
+ * file. */
 static size_t value_end(const char *text, size_t size, size_t at, size_t most)
 {
     size_t depth = 0, last = size - at > most ? at + most + 1 : size;

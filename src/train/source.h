@@ -13,14 +13,14 @@ typedef enum {
 } wf_source_kind;
 
 typedef struct {
-    const char *path;
+    const char *path; /* in the arena of wf_sources */
     wf_source_kind kind;
     uint64_t bytes; /* when it was listed */
 } wf_source;
 
 typedef struct {
     wf_ctx *ctx;
-    wf_arena arena;
+    wf_arena arena;    /* owns the paths */
     wf_source *source; /* [count] */
     size_t count, room;
     uint64_t bytes;
@@ -51,7 +51,7 @@ wf_element_status wf_element_next(const char *text, size_t size, bool whole, siz
 /* A mapped file. */
 typedef struct {
     const wf_source *source;
-    wf_map *map;
+    wf_map *map; /* NULL: not open */
 } wf_opened;
 
 /* Returns the start of the data: after a byte order mark and the bracket of an array. */

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* states.c - saves and loads states of a session as safetensors. */
+/*
+ * states.c - saves and loads states of a session as safetensors.
+ *
+ * Each state is copied through one host buffer of the largest state's size. Loading checks names,
+ * types and shapes of all states before it writes the first, so a file that does not fit leaves the
+ * session unchanged.
+ */
 #include "train/states.h"
 
 #include <stdlib.h>
@@ -20,13 +26,13 @@ typedef struct {
     wf_type type;
     wf_dims shape;
     size_t bytes;
-    wf_info state;
-    size_t skip; /* bytes of the state before the saved rows */
+    wf_info state; /* in the session */
+    size_t skip;   /* bytes of the state before the saved rows */
 } part;
 
 typedef struct {
     wf_arena arena; /* owns names */
-    part *part;
+    part *part;     /* [count] */
     int count;
     size_t largest; /* bytes of the largest state */
 } wanted;
@@ -40,6 +46,7 @@ static int compare_states(const void *a, const void *b)
     return wx != wy ? (wx < wy) - (wx > wy) : strcmp(x->name, y->name);
 }
 
+/* Appends a state; from > 0: only its rows from there on, under the name rows.STATE. */
 static wf_status add_part(wanted *w, const wf_info *state, int64_t from)
 {
     part *p = &w->part[w->count++];
@@ -194,6 +201,7 @@ static wf_status take_part(wf_session *s, const part *p, const wf_stored *t)
     return status;
 }
 
+/* Each tensor's pages are released after it was written: the file may be larger than memory. */
 static wf_status load(wf_session *s, const char *path, wf_store *store, const wanted *w)
 {
     WF_TRY(wf_safetensors_read(store, path));

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* trainer.c - one training step, evaluation and statistics. */
+/*
+ * trainer.c - one training step, evaluation and statistics.
+ *
+ * A step writes its batches, runs its graphs and reads back five values. On devices that run ahead
+ * of the host, the next step's first batch is written before these values are read, so that the
+ * device is not idle. Reading the report is the only synchronisation per step.
+ */
 #include "train/trainer.h"
 
 #include <math.h>
@@ -14,6 +20,7 @@
 
 /* ---- Creation ---- */
 
+/* Compiles a graph once; all executables share the session's states and one region. */
 static wf_status compile(wf_trainer *t, wf_train_form form)
 {
     wf_graph *g;
@@ -26,6 +33,7 @@ static wf_status compile(wf_trainer *t, wf_train_form form)
     return status;
 }
 
+/* Returns whether a state belongs to the optimizer rather than to the model. */
 static bool is_companion(const char *state)
 {
     return strncmp(state, "m.", 2) == 0 || strncmp(state, "v.", 2) == 0 ||
@@ -58,6 +66,8 @@ static double count_flops(const wf_trainer *t)
     return tokens * ((s->adapter ? 4 : 6) * matrices + 6 * adapters) + attention;
 }
 
+/* Refuses a setup that does not fit before anything is allocated. Weights are mapped before
+ * compiling, since that decides kernels, and written after it, when the states exist. */
 static wf_status prepare(wf_trainer *t, size_t memory)
 {
     if (t->setup.options.steps < 1)
@@ -186,6 +196,7 @@ static wf_status check_places(const wf_trainer *t, wf_train_form form, const wf_
                            (long long)length);
 }
 
+/* Positions and sequence starts are constant without documents, so they are written once. */
 static wf_status write_batch(wf_trainer *t, wf_train_form form, const wf_batch *b)
 {
     wf_exec *e = t->exec[form];
@@ -268,6 +279,7 @@ static void count(wf_trainer *t, bool applied, double seconds)
     t->step++;
     t->skipped += !applied;
     t->skipped_row = applied ? 0 : t->skipped_row + 1;
+    /* The first step in a process is slower; it is replaced by the second. */
     t->late = t->timed++ > 1 ? 0.9 * t->late + 0.1 * seconds : seconds;
 }
 

@@ -12,12 +12,12 @@
 
 struct wf_trainer {
     wf_ctx *ctx;
-    wf_device *device;
-    wf_setup setup;
-    const wf_tokenizer *tokenizer;
-    const char *chat_template; /* saved with the model; NULL: no template */
-    uint64_t data; /* identifies the data, for checkpoints; 0: the caller's own batches */
-    wf_session *session;
+    wf_device *device;             /* borrowed */
+    wf_setup setup;                /* owned */
+    const wf_tokenizer *tokenizer; /* borrowed; NULL: none */
+    const char *chat_template;     /* saved with the model; NULL: no template */
+    uint64_t data;       /* identifies the data, for checkpoints; 0: the caller's own batches */
+    wf_session *session; /* owned */
     wf_exec *exec[WF_TRAIN_COUNT]; /* NULL: unused, or not compiled yet */
     bool placed[WF_TRAIN_COUNT];   /* constant positions and seq_start are written */
     /* A batch written ahead of its step: its number (-1: none), and its targets with loss. */

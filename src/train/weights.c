@@ -21,6 +21,7 @@
 
 /* ---- Frozen weights ---- */
 
+/* Returns whether the weight is frozen and usable as it is in the file. */
 static bool lies_ready(const wf_setup *s, const wf_device *d, const wf_model_weight_info *w)
 {
     return s->adapter && d->ops->buffer_map && wf_weight_lies_ready(w);
@@ -75,6 +76,7 @@ static int64_t elements_of(const wf_trainer *t, const char *state)
     return s ? wf_dims_count(&s->shape) : 0;
 }
 
+/* Writes a weight to its state; padding rows of the vocabulary stay zero. */
 static wf_status write_from(wf_trainer *t, const wf_model *m, const wf_model_weight_info *w)
 {
     int64_t count = wf_dims_count(&w->shape), all = elements_of(t, w->name);
