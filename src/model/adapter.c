@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* adapter.c - choose the linears of a LoRA adapter, add it to a graph, initialize its states. */
+/*
+ * adapter.c - chooses the linears of a LoRA adapter, adds it to a graph, initializes its states.
+ *
+ * The list of linears is not a second table: it comes from building the model's smallest graph with
+ * a hook (wf_build_options.adapt) that records each call. The same hook later adds the adapter.
+ */
 #include "model/adapter.h"
 
 #include <math.h>
@@ -9,14 +14,14 @@
 #include "base/philox.h"
 #include "model/adapter_priv.h"
 
-#define DEFAULT_RANK 16
+#define DEFAULT_RANK 16 /* adapter.h documents it */
 
 /* ---- The linears of a model ---- */
 
 typedef struct {
     wf_adapter *a;
-    int room;
-    wf_status status;
+    int room;         /* capacity of a->linear */
+    wf_status status; /* the first failure; the hook cannot return one */
 } collector;
 
 static wf_status add_linear(collector *c, const char *name, int64_t in, int64_t out)
@@ -32,6 +37,7 @@ static wf_status add_linear(collector *c, const char *name, int64_t in, int64_t 
                    name); /* wf_family_hugging_face expects a suffix */
     const wf_weight_name *row = wf_family_hugging_face(a->config.family, full, true, module);
     wf_assert(row);
+    /* Drops the dot of the dummy suffix. */
     module[strlen(module) - 1] = '\0';
     wf_adapted *l = &a->linear[a->linears++];
     *l = (wf_adapted){.row = row, .in = in, .out = out};
@@ -123,6 +129,7 @@ static bool is_target(const wf_adapted *l, const char *word, size_t bytes)
     return wf_adapter_ends(l->name, word, bytes) || wf_adapter_ends(l->module, word, bytes);
 }
 
+/* Lists the linears of the first block and those outside of blocks. */
 static wf_status refuse_target(const wf_adapter *a, const char *word, size_t bytes)
 {
     char shown[WF_TEXT_SHOWN], known[300];
@@ -203,6 +210,7 @@ wf_status wf_adapter_name(wf_adapter *a, int number)
     return WF_OK;
 }
 
+/* Chooses the targets and fills in the defaults. */
 static wf_status make(wf_adapter *a, const wf_adapter_options *options)
 {
     wf_adapter_options o = *options;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* adapter_open.c - opens a PEFT folder: checks its configuration and finds its matrices. */
+/*
+ * adapter_open.c - opens a PEFT folder: checks its configuration and finds its matrices.
+ *
+ * adapter_config.json and adapter_model.safetensors are foreign files. Every tensor must belong to
+ * a linear of the model and have its shape; every linear that the configuration selects must have
+ * both matrices. Options that would change the result are refused by name rather than ignored.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +17,7 @@
 #include "model/adapter_priv.h"
 #include "model/rows.h"
 
-#define CONFIG_BYTES ((size_t)1 << 20)
+#define CONFIG_BYTES ((size_t)1 << 20) /* limit of adapter_config.json */
 
 typedef struct {
     wf_adapter *a;
@@ -48,6 +54,7 @@ static wf_status read_config(reader *r)
     return status;
 }
 
+/* Returns whether an option has a value other than null, false, 0 or empty. */
 static bool is_set(const wf_json_node *n)
 {
     return n && (n->kind == WF_JSON_BOOL     ? n->boolean
@@ -105,6 +112,7 @@ static wf_status check_kind(const reader *r)
     return refuse_option(r, "init_lora_weights", init->string);
 }
 
+/* strength: the user's factor of the adapter. */
 static wf_status take_numbers(const reader *r, double strength)
 {
     const wf_json_node *rank = wf_json_get(r->config, "r");
@@ -181,8 +189,8 @@ static bool has_layer(const wf_json_node *layers, const wf_adapted *l)
     return false;
 }
 
-/* Does the configuration select this linear? Patterns are not evaluated: then the tensors present
- * decide. */
+/* Returns whether the configuration selects this linear. Patterns are not evaluated: then the
+ * tensors present decide. */
 static bool is_expected(const reader *r, const wf_adapted *l)
 {
     const wf_json_node *targets = wf_json_get(r->config, "target_modules");
@@ -268,6 +276,7 @@ static wf_status refuse_others(const reader *r)
     return WF_OK;
 }
 
+/* Keeps the linears that the folder adapts. */
 static wf_status take_linears(const reader *r)
 {
     wf_adapter *a = r->a;
@@ -314,6 +323,7 @@ wf_status wf_adapter_open(wf_ctx *ctx, const char *folder, const wf_config *conf
     return open_one(ctx, &(wf_lora){.path = folder}, 0, config, out);
 }
 
+/* B's rows are those of the weight, so they follow its row order; A's rows are ranks. */
 wf_status wf_adapter_read(const wf_adapter *a, int index, float *to)
 {
     wf_assert(index >= 0 && index < 2 * a->linears);

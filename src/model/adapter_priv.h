@@ -11,18 +11,18 @@
 
 /* A linear of the model, x [.., in] -> [.., out]. */
 typedef struct {
-    const char *name;   /* of the weight without suffix: "blk.3.attn_q" */
-    const char *module; /* Hugging Face's name: "model.layers.3.self_attn.q_proj" */
-    const wf_weight_name *row;
-    int64_t in, out;
+    const char *name;           /* of the weight without suffix: "blk.3.attn_q" */
+    const char *module;         /* Hugging Face's name: "model.layers.3.self_attn.q_proj" */
+    const wf_weight_name *row;  /* in the family's table */
+    int64_t in, out;            /* columns and rows of the weight */
     const char *state[2];       /* names of A and B */
     const wf_stored *stored[2]; /* in the opened folder; NULL: a new adapter */
 } wf_adapted;
 
 struct wf_adapter {
     wf_ctx *ctx;
-    wf_arena arena; /* owns names and lists */
-    wf_config config;
+    wf_arena arena;             /* owns names and lists */
+    wf_config config;           /* a copy; its arrays are borrowed */
     wf_adapter_options options; /* defaults filled in; targets is NULL */
     double scale;               /* of B A, times the strength that the user chose */
     wf_adapted *linear;         /* [linears]: the adapted ones */

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* adapter_save.c - writes an adapter as a PEFT folder, which adapter_open.c and PEFT read. */
+/*
+ * adapter_save.c - writes an adapter as a PEFT folder, which adapter_open.c and PEFT read.
+ *
+ * Matrices are written in the row order of Hugging Face checkpoints. Both files are complete on
+ * disk before either gets its final name; the configuration is renamed last.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -19,7 +24,7 @@ typedef struct {
     wf_adapter_fetch *fetch;
     void *user;
     wf_safetensors_writer *weights;
-    wf_sink *config;
+    wf_sink *config; /* sealed until the weights are complete */
 } saver;
 
 /* ---- adapter_config.json ---- */
@@ -33,11 +38,13 @@ static int64_t count_row(const wf_adapter *a, const wf_weight_name *row)
     return n;
 }
 
+/* Returns whether every layer has an adapter for this row. */
 static bool is_complete(const wf_adapter *a, const wf_weight_name *row)
 {
     return count_row(a, row) == (strstr(row->name, "%d") ? a->config.layers : 1);
 }
 
+/* Returns the part of the name after `mark`, or all of it. */
 static const char *behind(const char *name, const char *mark)
 {
     const char *at = strstr(name, mark);
@@ -132,6 +139,7 @@ static wf_status write_config(saver *s, const char *base_name)
 
 /* ---- adapter_model.safetensors ---- */
 
+/* Declares all tensors; the header must be known before the data. */
 static wf_status declare(saver *s)
 {
     wf_info info;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* bind.c - finds the tensor of each weight, and checks that the file has all of them and no others.
+/*
+ * bind.c - finds the tensor of each weight, and checks that the file has all of them and no others.
  *
  * The list of weights comes from a graph: the states of the smallest one that wf_model_graph
- * builds. */
+ * builds. Faults are collected, so that one message names the first few of them.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -15,14 +17,14 @@
 
 typedef struct {
     wf_model *m;
-    uint8_t *used; /* [tensors of the store]: 1 if a weight uses the tensor */
-    bool prefixed; /* names in the folder start with the family's prefix */
-    char *faults;  /* text, separated by "; " */
-    size_t faults_len;
-    int count;
+    uint8_t *used;     /* [tensors of the store]: 1 if a weight uses the tensor */
+    bool prefixed;     /* names in the folder start with the family's prefix */
+    char *faults;      /* text, separated by "; " */
+    size_t faults_len; /* bytes used of faults */
+    int count;         /* faults found */
 } binder;
 
-#define FAULT_BYTES 800
+#define FAULT_BYTES 800 /* room for TOLD faults */
 
 static void fault(binder *b, const char *fmt, ...) WF_PRINTF(2, 3);
 static void fault(binder *b, const char *fmt, ...)
@@ -73,6 +75,7 @@ static const wf_stored *find(const wf_model *m, const char *name, bool *transpos
     return t;
 }
 
+/* Returns whether kernels can read the type: floats and quantized blocks. */
 static bool computable(wf_type type)
 {
     const wf_type_info *info = wf_type_get(type);
@@ -86,6 +89,7 @@ wf_type wf_model_weight_type(void *model, const char *name)
     return t && computable(t->type) ? t->type : WF_F32; /* bind_state reports other types */
 }
 
+/* A folder may omit the family's prefix for all weights; messages follow its spelling. */
 static bool has_prefix(const wf_model *m)
 {
     const char *prefix = m->config.family->prefix;
@@ -214,6 +218,7 @@ static bool harmless(const wf_model *m, const char *name)
     return false;
 }
 
+/* A tensor that no weight uses means that the file is of another model. */
 static void look_for_extra(binder *b)
 {
     const wf_store *s = b->m->store;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* build.c - builds a model's graph from embedding to head, and the parts that blocks consist of. */
+/*
+ * build.c - builds a model's graph from embedding to head, and the parts that blocks consist of.
+ *
+ * A failed graph makes every builder function return NULL, and NULL operands pass through, so the
+ * code checks nothing in between; wf_graph_status reports the first failure.
+ */
 #include "model/build.h"
 
 #include <math.h>
@@ -10,6 +15,7 @@
 
 /* ---- Weights ---- */
 
+/* Declares the state PREFIX + blk.LAYER. + name + kind. Only matrices have the file's type. */
 static wf_value *weight(wf_builder *b, const char *name, const char *kind, int rank, int64_t rows,
                         int64_t columns)
 {
@@ -95,6 +101,7 @@ wf_value *wf_part_swiglu(wf_builder *b, wf_value *x)
     return wf_part_linear(b, h, "ffn_down", c->width, c->mlp_bias);
 }
 
+/* Dropout of the training options; without it the graph has no such node. */
 static wf_value *drop(wf_builder *b, wf_value *x)
 {
     return b->options->dropout > 0 ? wf_dropout(b->g, x, b->key, b->options->dropout) : x;
@@ -107,6 +114,7 @@ wf_value *wf_part_add(wf_builder *b, wf_value *x, wf_value *y)
 
 /* ---- The whole model ---- */
 
+/* base^(-2i / dims) as nodes: exact enough for planning and for unscaled rope. */
 static wf_value *frequencies(wf_builder *b)
 {
     const wf_rotary *rope = &b->config->rope;
@@ -124,6 +132,7 @@ static wf_value *embed(wf_builder *b, wf_value *table, wf_value *ids)
     return x && x->type != WF_F32 ? wf_cast(b->g, x, WF_F32) : x;
 }
 
+/* Embedding, positions and blocks; b->prefix names the weights of the current block. */
 static wf_value *trunk(wf_builder *b, wf_value *table, wf_value *tokens)
 {
     const wf_config *c = b->config;
@@ -161,6 +170,7 @@ wf_value *wf_model_graph(wf_graph *g, const wf_config *c, const wf_build_options
 
     wf_value *table = weight(&b, "token_embd", "weight", 2, c->vocab, c->width);
     wf_value *x = trunk(&b, table, tokens);
+    /* Only the rows with logits go through the final norm and the head, the largest matmul. */
     if (rows)
         x = wf_gather_rows(g, x, rows);
     x = wf_part_norm(&b, x, "output_norm");

@@ -31,7 +31,7 @@ typedef struct wf_builder wf_builder;
 
 typedef struct {
     wf_build_form form;
-    int64_t tokens, sequences;
+    int64_t tokens, sequences; /* N, S */
     /* Tokens of every whole sequence, at positions 0, 1, ...; 0: given by the inputs. */
     int64_t length;
     int64_t rows;  /* rows with logits; 0: all tokens, and no input `rows` */
@@ -57,7 +57,7 @@ struct wf_builder {
     wf_graph *g;
     const wf_config *config;
     const wf_build_options *options;
-    int64_t layer;
+    int64_t layer;   /* of the block being built, from 0 */
     char prefix[32]; /* "blk.3." inside a block */
     wf_value *positions, *seq_start;
     wf_value *inv_freq;        /* rotary families, else NULL */

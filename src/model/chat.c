@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* chat.c - conversations: applies a chat template to messages and encodes the result. */
+/*
+ * chat.c - conversations: applies a chat template to messages and encodes the result.
+ *
+ * Variables are built as JSON nodes in an arena, without copying the texts. The template's output
+ * carries marks, so that message contents never become control tokens.
+ */
 #include "model/chat.h"
 
 #include <string.h>
@@ -54,6 +59,7 @@ static wf_status set_messages(wf_arena *a, wf_json_node *n, const wf_message *me
     return WF_OK;
 }
 
+/* Parses JSON of the caller that must have this kind. */
 static wf_status parse(wf_arena *a, const char *what, const char *text, wf_json_kind kind,
                        wf_json_node **out)
 {
@@ -80,6 +86,7 @@ static const wf_json_node *find_reasoning(const wf_json_node *message)
     return NULL;
 }
 
+/* Returns a shallow copy under another key. */
 static wf_json_node renamed(const wf_json_node *n, const char *key)
 {
     wf_json_node copy = *n;
@@ -146,6 +153,7 @@ static void add_tokens(const wf_tokenizer *t, wf_json_node *to, size_t *n)
         set_string(&to[(*n)++], name, text, bytes);
 }
 
+/* Returns the number of named special tokens. */
 static size_t count_tokens(const wf_tokenizer *t)
 {
     const char *name, *text;
@@ -223,6 +231,7 @@ static wf_status read_options(wf_arena *a, const wf_message *messages, int count
     return WF_OK;
 }
 
+/* The template is compiled for each call; parsing is quick next to encoding. */
 static wf_status render(const wf_model *m, wf_ctx *ctx, const wf_message *messages, int count,
                         const wf_chat_options *options, wf_rendered *out)
 {

@@ -6,7 +6,8 @@
 
 #include "model/family.h"
 
-/* Far beyond existing models, and small enough that the product of three cannot overflow int64. */
+/* Limits of hostile files: far beyond existing models, and small enough that the product of three
+ * sizes cannot overflow int64. */
 #define MOST_LAYERS 4096
 #define MOST_SIZE (INT64_C(1) << 24)
 
@@ -58,6 +59,7 @@ static bool positive(double x)
     return isfinite(x) && x > 0;
 }
 
+/* Also rejects NaN: every comparison is written so that NaN fails it. */
 static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c)
 {
     const wf_rotary *r = &c->rope;

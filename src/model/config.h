@@ -17,14 +17,14 @@ typedef struct wf_family wf_family;
 
 typedef struct {
     const wf_family *family;
-    int64_t layers, vocab, context;
-    int64_t width; /* C, of the residual stream */
-    int64_t heads, kv_heads, head_dim;
-    int64_t hidden; /* inner width of the MLP */
-    double eps;     /* of the norms */
-    bool tied;      /* the embedding is also the head */
-    bool qkv_bias, out_bias, mlp_bias;
-    double scale;            /* of q.k; 0: 1/sqrt(head_dim) */
+    int64_t layers, vocab, context;    /* vocab in tokens; context in positions */
+    int64_t width;                     /* C, of the residual stream */
+    int64_t heads, kv_heads, head_dim; /* query heads; key and value heads; D */
+    int64_t hidden;                    /* inner width of the MLP */
+    double eps;                        /* of the norms */
+    bool tied;                         /* the embedding is also the head */
+    bool qkv_bias, out_bias, mlp_bias; /* which linears of a block have biases */
+    double scale;                      /* of q.k; 0: 1/sqrt(head_dim) */
     bool scale_by_layer;     /* scale is also divided by the layer's number, starting at 1 */
     wf_rotary rope;          /* rotary families only */
     int64_t window;          /* attention window in tokens; 0: unlimited */

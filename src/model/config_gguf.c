@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* config_gguf.c - reads a config from the keys of a GGUF file. */
+/*
+ * config_gguf.c - reads a config from the keys of a GGUF file.
+ *
+ * Keys are foreign: integers are limited to [0, INT32_MAX] when read, and wf_config_check accepts
+ * the whole before anything is built. Keys that would change the logits and that Weft does not
+ * compute are refused unless they have their neutral value.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +18,9 @@
 typedef struct {
     wf_arena *arena;
     const char *what;
-    wf_gguf *f;
+    wf_gguf *f; /* not const: its arena receives converted arrays */
     wf_config *c;
-    char key[128];
+    char key[128]; /* the last key, for messages */
 } reader;
 
 /* Returns "ARCHITECTURE.name". Valid until the next call. */
@@ -167,6 +173,7 @@ static wf_status read_exact(reader *r)
     const wf_json_reader in = {r->arena, r->what, "weft.rope_parameters.", json};
     WF_TRY(wf_rope_from_json(&in, (double)c->context, 0, &exact));
     wf_config checked = *c;
+    /* Check before frequencies are computed from it. */
     checked.rope = exact;
     WF_TRY(wf_config_check(r->arena->ctx, r->what, &checked));
     WF_TRY(compare_exact(r, &exact, &same));
@@ -194,6 +201,7 @@ static wf_status read_rope(reader *r)
     return read_exact(r);
 }
 
+/* Either all layers have the window, or a bool array selects them. */
 static wf_status read_window(reader *r)
 {
     wf_config *c = r->c;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* config_json.c - reads a config from a config.json, as transformers 4 and 5 write it. */
+/*
+ * config_json.c - reads a config from a config.json, as transformers 4 and 5 write it.
+ *
+ * Defaults are those of transformers' config classes for the model type; a member that is null
+ * counts as missing. Every key is classified by config_keys.c first, so no setting that changes the
+ * logits can be overlooked.
+ */
 #include "model/config_json.h"
 
 #include "model/family.h"
@@ -116,6 +122,8 @@ static wf_status get_either(const reader *r, const char *common, const char *own
     return get_int(r, own, out);
 }
 
+/* c->hidden is 4 * width by default; the bound keeps the product from overflowing before the
+ * check. */
 static wf_status read_gpt2(reader *r)
 {
     static const char *const gelu[] = {"gelu_new",         "gelu_pytorch_tanh", "gelu_fast",
@@ -220,6 +228,7 @@ static wf_status read_layers(reader *r, int64_t first, uint8_t *windowed)
     return WF_OK;
 }
 
+/* The array is always built and checked, even if no layer has a window. */
 static wf_status read_window(reader *r)
 {
     wf_config *c = r->c;

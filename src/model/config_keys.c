@@ -197,6 +197,7 @@ uint32_t wf_config_type(const char *model_type)
 
 /* ---- Checking ---- */
 
+/* Returns whether the rule allows this value; null is always allowed. */
 static bool admitted(const wf_json_node *value, wf_key_rule rule)
 {
     if (value->kind == WF_JSON_NULL)
@@ -212,6 +213,7 @@ static bool admitted(const wf_json_node *value, wf_key_rule rule)
     return false;
 }
 
+/* Returns the first row for this key and type, or NULL. */
 static const wf_config_key *find(const wf_config_key *table, uint32_t type, const char *key)
 {
     for (; table->key; table++)

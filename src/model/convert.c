@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* convert.c - converts a model: checks what is possible, then writes a GGUF file or a folder. */
+/*
+ * convert.c - converts a model: checks what is possible, then writes a GGUF file or a folder.
+ *
+ * The output must not be one of the inputs, under any name: inputs stay mapped while the output is
+ * written, and completing the output would replace them.
+ */
 #include "model/convert.h"
 
 #include <string.h>
@@ -7,7 +12,7 @@
 #include "base/path.h"
 #include "base/thread.h"
 
-#define MOST_THREADS 256
+#define MOST_THREADS 256               /* more would only add buffers */
 #define MOST_ENTRIES ((size_t)1 << 20) /* most entries read from an output folder */
 
 wf_status wf_convert_items(wf_convert *c)
@@ -85,6 +90,7 @@ static wf_status check_inside(wf_convert *c, const char *path, const char *folde
     return WF_OK;
 }
 
+/* Fails if `path` is a file of the model or of an adapter. */
 static wf_status check_inputs(wf_convert *c, const char *path)
 {
     const wf_convert_options *o = c->options;

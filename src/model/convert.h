@@ -33,11 +33,11 @@ typedef struct {
     const wf_convert_options *options; /* never NULL */
     const wf_recipe *recipe;           /* NULL: keep the types */
     int threads;
-    wf_adapters adapters; /* to merge into the weights */
-    wf_arena arena;       /* owns names and lists */
-    wf_convert_item *item;
-    int items;
-    int64_t done, total; /* bytes of weights read so far, and in total */
+    wf_adapters adapters;  /* to merge into the weights */
+    wf_arena arena;        /* owns names and lists */
+    wf_convert_item *item; /* [items], in the order of the file */
+    int items;             /* of which `item` has room for weights + 1 */
+    int64_t done, total;   /* bytes of weights read so far, and in total */
 } wf_convert;
 
 /* Creates an empty list with room for all weights and one more tensor. */

@@ -33,6 +33,7 @@ typedef struct {
     size_t raw_each, numbers_each;
 } mover;
 
+/* Converts rows [begin, end) of the slab. Pure per row, so any split gives the same bytes. */
 static void move_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
     const mover *v = arg;
@@ -78,6 +79,7 @@ static void transpose_rows(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
+/* Merges adapters into the rows of the slab and converts them to the output's type. */
 static void put_transposed(void *arg, int64_t begin, int64_t end, int thread)
 {
     const mover *v = arg;
@@ -90,6 +92,7 @@ static void put_transposed(void *arg, int64_t begin, int64_t end, int thread)
 
 /* ---- Slabs ---- */
 
+/* Computes the sizes of rows and slabs; memory is bounded by SLAB_BYTES and one row per thread. */
 static void measure(mover *v)
 {
     const wf_convert_item *item = v->item;
@@ -128,6 +131,7 @@ static wf_status get_room(const wf_convert *c, mover *v)
     return v->numbers && (v->transposed || !v->item->transpose) ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* Progress counts input bytes, in proportion to the rows done. */
 static wf_status report(wf_convert *c, const mover *v)
 {
     int64_t bytes =
@@ -137,6 +141,7 @@ static wf_status report(wf_convert *c, const mover *v)
                : WF_OK;
 }
 
+/* Reads, converts and writes one slab after the other; the writer sees rows in order. */
 static wf_status move_slabs(wf_convert *c, mover *v, wf_convert_write *write, void *to)
 {
     for (v->first = 0; v->first < v->rows; v->first += v->count) {

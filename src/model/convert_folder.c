@@ -15,8 +15,8 @@
 #include "format/safetensors.h"
 #include "model/convert.h"
 
-#define MOST_ENTRIES 10000 /* most entries in an output folder */
-#define MOST_BYTES ((size_t)256 << 20)
+#define MOST_ENTRIES 10000             /* most entries in an output folder */
+#define MOST_BYTES ((size_t)256 << 20) /* of a file that is copied */
 
 /* Files next to the weights. `copied`: copy it unchanged if the model comes from a folder. */
 static const struct {
@@ -87,6 +87,7 @@ static wf_status type_of_vector(const folder *f, const wf_model_weight_info *w, 
     return status;
 }
 
+/* The type of most matrix elements; it becomes torch_dtype. */
 static wf_status choose_type(folder *f)
 {
     const wf_model *m = f->c->m;
@@ -182,6 +183,7 @@ static wf_status write_weights(folder *f)
 
 /* ---- Other files ---- */
 
+/* Returns the index in `beside`, or -1. */
 static int find(const char *name)
 {
     for (int i = 0; i < BESIDE; i++)
@@ -347,6 +349,7 @@ static wf_status clean(folder *f, bool all)
     return WF_OK;
 }
 
+/* Weights last: a folder that has its weights is complete. */
 static wf_status commit(folder *f)
 {
     for (int i = 0; i < BESIDE; i++)
@@ -356,6 +359,7 @@ static wf_status commit(folder *f)
     return clean(f, false);
 }
 
+/* Everything that can fail for lack of a feature comes before the first byte is written. */
 static wf_status write_folder(folder *f)
 {
     WF_TRY(choose_type(f));

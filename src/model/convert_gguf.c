@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* convert_gguf.c - writes a model as a GGUF file: keys and tensors. config_gguf.c reads them. */
+/*
+ * convert_gguf.c - writes a model as a GGUF file: keys and tensors. config_gguf.c reads them.
+ *
+ * From a GGUF input all keys are copied, known or not. From a folder they are made; properties that
+ * GGUF's keys cannot hold exactly go into weft.rope_parameters, and a warning names what llama.cpp
+ * would compute differently.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,12 +77,13 @@ static wf_status put_yarn(keys *k, const wf_rotary *r)
                      r->magnitude / wf_rope_yarn_magnitude(r->factor, 1));
 }
 
+/* Returns whether f32 holds the value exactly. */
 static bool is_single(double value)
 {
     return (double)(float)value == value;
 }
 
-/* Can GGUF's keys, which are f32, hold all parameters without loss? */
+/* Returns whether GGUF's keys, which are f32, hold all parameters without loss. */
 static bool held_by_keys(const wf_rotary *r)
 {
     double usual = wf_rope_yarn_magnitude(r->factor, 1);
@@ -200,6 +207,7 @@ static int common_file_type(const wf_convert *c)
     return r->name ? r->file_type : 0;
 }
 
+/* Keys that describe the types of weights; they are written anew after a conversion. */
 static bool says_types(const char *key)
 {
     return strcmp(key, "general.file_type") == 0 ||
@@ -244,6 +252,7 @@ static wf_status put_keys(const wf_convert *c, keys *k)
 
 /* ---- Tensors ---- */
 
+/* Vectors are f32 in GGUF files. */
 static wf_type type_of(const wf_convert *c, const wf_model_weight_info *w)
 {
     if (w->shape.n < 2)

@@ -23,6 +23,7 @@ typedef struct {
     bool filled; /* a comma is needed before the next item */
 } json;
 
+/* Starts a member (or, with NULL, an item): comma, newline, indentation, key. */
 static void next(json *j, const char *key)
 {
     wf_writer_print(&j->w, "%s\n%*s", j->filled ? "," : "", 2 * j->depth, "");
@@ -151,6 +152,7 @@ static wf_status refuse(wf_convert *c, const char *why)
         wf_store_base_name(c->m->path), why);
 }
 
+/* transformers has a class of its own for Llama with a window. */
 static bool is_mistral(const wf_config *c)
 {
     return c->family == &wf_family_llama && c->window > 0;
@@ -168,6 +170,8 @@ static bool biases_can_be_said(const wf_config *c)
     return c->qkv_bias == c->out_bias && (!c->mlp_bias || c->family == &wf_family_llama);
 }
 
+/* Refuses properties that config.json cannot express; *rope gets llama3 parameters in place of
+ * divisors. */
 static wf_status check(wf_convert *c, wf_rotary *rope)
 {
     const wf_config *config = &c->m->config;

@@ -51,6 +51,7 @@ static wf_status add_adapter(const wf_convert *c, const wf_adapter *a, int index
     return status;
 }
 
+/* Concatenates the factors of all adapters along the rank, so that one loop adds them. */
 wf_status wf_merge_make(const wf_convert *c, const wf_convert_item *item, wf_merge *m)
 {
     const wf_adapters *all = &c->adapters;

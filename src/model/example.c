@@ -38,8 +38,7 @@ static const wf_family tiny = {
 
 /* clang-format off */
 const wf_example wf_examples[] = {
-    /*                                           layers vocab  context width heads kv  D   hidden tied 
-     * batch */
+    /* layers vocab  context width heads kv  D   hidden tied batch */
     {"gpt2-124M",  "GPT-2, the smallest", &wf_family_gpt2,  12,   50257, 1024,   768,  12,   12, 64, 3072, true,  4},
     {"gpt2-350M",  "GPT-2 medium",        &wf_family_gpt2,  24,   50257, 1024,   1024, 16,   16, 64, 4096, true,  4},
     {"gpt2-1558M", "GPT-2 XL",            &wf_family_gpt2,  48,   50257, 1024,   1600, 25,   25, 64, 6400, true,  1},
@@ -80,6 +79,7 @@ static void update(wf_graph *g, wf_value *const *params, wf_value *const *grads,
     const wf_adamw_options options = {.beta2 = 0.95, .weight_decay = 0.1};
     wf_value *lr = wf_input(g, "lr", WF_F32, 0, NULL), *step = wf_input(g, "step", WF_I32, 0, NULL);
     wf_value *one = wf_fill(g, WF_F32, 0, NULL, 1), *length = wf_global_norm(g, grads, n);
+    /* 1 / max(norm, 1): clips the global norm to 1. */
     wf_value *scale = wf_binary(g, "div", one, wf_binary(g, "maximum", length, one));
     for (int i = 0; i < n; i++) {
         wf_value *moment[2];
@@ -149,6 +149,7 @@ wf_config wf_example_config(const wf_example *e)
     };
 }
 
+/* The product of batch and length is checked, because graphs index tokens with 32 bits. */
 static wf_status choose_sizes(wf_ctx *ctx, const wf_example *e, const wf_example_options *o,
                               wf_build_options *build)
 {

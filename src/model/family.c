@@ -8,6 +8,7 @@
 const wf_family *const wf_families[] = {&wf_family_llama, &wf_family_qwen2, &wf_family_qwen3,
                                         &wf_family_gpt2, NULL};
 
+/* The message lists the families with their display names. */
 static wf_status refuse(wf_ctx *ctx, const char *what, const char *name)
 {
     char known[300];

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* model.c - opens a GGUF file or a Hugging Face folder as a model, and validates all of it. */
+/*
+ * model.c - opens a GGUF file or a Hugging Face folder as a model, and validates all of it.
+ *
+ * Order: map the files, read the config, bind every weight to a tensor, then name, template,
+ * sampling settings and tokenizer. Nothing is copied but strings; weights stay in the mapped files,
+ * which live until wf_model_close.
+ */
 #include "model/model.h"
 
 #include <stdio.h>
@@ -63,6 +69,7 @@ static wf_status open_gguf(wf_model *m)
     m->store = &m->gguf->store;
     WF_TRY(wf_config_from_gguf(&m->arena, wf_store_base_name(m->path), m->gguf, &m->config));
     const wf_stored *table = wf_store_find(m->store, "token_embd.weight");
+    /* Files without the key: the embedding has one row per token. */
     if (m->config.vocab == 0 && table && table->shape.n == 2)
         m->config.vocab = table->shape.d[0];
     return WF_OK;
@@ -95,6 +102,7 @@ static const char *keep(wf_model *m, const char *bytes, size_t len)
     return text ? memcpy(text, bytes, len) : NULL;
 }
 
+/* Returns the last component of the path, for models without a name. */
 static const char *own_name(wf_model *m)
 {
     const char *base = wf_store_base_name(m->path);
@@ -130,6 +138,7 @@ void wf_model_describe(wf_model *m, const char *format)
     }
 }
 
+/* Sets name, format and templates. */
 static wf_status fill_info(wf_model *m)
 {
     wf_model_info *i = &m->info;

@@ -19,23 +19,23 @@
     "tokenizer.chat_template.tool_use" /* the key that llama.cpp's converter writes */
 
 typedef struct {
-    const char *name; /* of the state */
-    wf_type type;     /* of the state: matrices keep the file's type, vectors are f32 */
-    wf_dims shape;    /* of the state */
-    const wf_stored *from;
-    bool transposed; /* the file stores [in, out] */
+    const char *name;      /* of the state */
+    wf_type type;          /* of the state: matrices keep the file's type, vectors are f32 */
+    wf_dims shape;         /* of the state */
+    const wf_stored *from; /* in the store; borrowed */
+    bool transposed;       /* the file stores [in, out] */
 } wf_model_weight_info;
 
 struct wf_model {
     wf_ctx *ctx;
-    wf_arena arena;
+    wf_arena arena; /* owns strings and config arrays */
     char *path;
     wf_gguf *gguf; /* exactly one of these two is set */
     wf_folder *folder;
     const wf_store *store; /* of the one that is set */
     wf_config config;
     wf_model_info info;
-    wf_model_weight_info *weight;
+    wf_model_weight_info *weight; /* [weights], in the order of the graph */
     int weights;
     wf_tokenizer *tokenizer; /* NULL: missing, or Weft cannot read it */
     bool tokenizer_borrowed;
@@ -52,7 +52,7 @@ struct wf_model {
 /* Fills m->info from config and weights, except name and template. */
 void wf_model_describe(wf_model *m, const char *format);
 
-/* Can the state use the file's bytes in place? True if type, layout and alignment match. */
+/* Returns whether the state can use the file's bytes in place: type, layout and alignment match. */
 bool wf_weight_lies_ready(const wf_model_weight_info *w);
 /* Reads a weight in the type and layout of its state: wf_type_bytes(type, count) bytes. */
 wf_status wf_weight_read(wf_ctx *ctx, const wf_model_weight_info *w, void *to);

@@ -49,7 +49,7 @@ static bool gets_more_bits(int layer, int64_t layers)
 /* The type of matrices that a mixture gives more bits. */
 #define MORE_BITS WF_Q6_K
 
-/* Whether the mixture gives this matrix more bits. */
+/* Returns whether the mixture gives this matrix more bits. */
 static bool is_sensitive(wf_recipe_mix mix, const wf_config *c, const char *name)
 {
     int layer, used = 0;
@@ -78,11 +78,12 @@ wf_type wf_recipe_stand_in(wf_type type)
     return other[type];
 }
 
-/* A stand-in has at least the bits of the type it replaces. q4_1 has q4_K's 16 levels between the least
- * and the largest of every 32 elements, but keeps these as f16 where q4_K rounds them to 6 bits: half a
- * bit more, and no larger error. */
+/* A stand-in has at least the bits of the type it replaces. q4_1 has q4_K's 16 levels between the
+ * least and the largest of every 32 elements, but keeps these as f16 where q4_K rounds them to 6
+ * bits: half a bit more, and no larger error. */
 static wf_type with_whole_blocks(wf_type type, int64_t columns)
 {
+    /* Ends: stand-ins have smaller blocks, down to a plain type with blocks of one element. */
     while (columns % wf_type_get(type)->block != 0)
         type = wf_recipe_stand_in(type);
     return type;

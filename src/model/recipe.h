@@ -31,11 +31,12 @@ extern const wf_recipe wf_recipes[];
 /* Ignores case. Fails with WF_ERR_USAGE and the list of names. */
 wf_status wf_recipe_find(wf_ctx *ctx, const char *name, const wf_recipe **out);
 
-/* The type of a matrix whose rows are no multiple of this type's block (weft_quant.def). Quantized types
- * only. */
+/* Returns the type for a matrix whose rows are not a multiple of this type's block
+ * (weft_quant.def). Quantized types only. */
 wf_type wf_recipe_stand_in(wf_type type);
 
-/* The type of the matrix `name` with rows of so many columns in a GGUF file. pure: no mixture. */
+/* Returns the type of the matrix `name`, with rows of so many columns, in a GGUF file. pure: no
+ * mixture. */
 wf_type wf_recipe_type(const wf_recipe *r, bool pure, const wf_config *config, const char *name,
                        int64_t columns);
 

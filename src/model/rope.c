@@ -1,11 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* rope.c - inverse frequencies of rotary positions, with the common scalings for long contexts. */
+/*
+ * rope.c - inverse frequencies of rotary positions, with the common scalings for long contexts.
+ *
+ * Everything is computed in double and rounded once to f32. "Turns" are rotations within the
+ * original context: original * frequency / 2 pi. GGUF stores llama3's scaling as divisors only, so
+ * the second half recovers its parameters from them.
+ */
 #include "model/rope.h"
 
 #include <math.h>
 
 #define PI 3.14159265358979323846
 
+/* base^(-2i / dims), the i-th frequency before scaling. */
 static double frequency(const wf_rotary *r, int64_t i)
 {
     return pow(r->base, -2.0 * (double)i / (double)r->dims);
@@ -85,6 +92,7 @@ void wf_rope_llama3_divisors(const wf_rotary *r, float *divisors)
 
 /* ---- llama3 parameters from divisors ---- */
 
+/* Returns whether the parameters give these divisors, within the precision of f32. */
 static bool reproduces(const wf_rotary *r, const float *divisors)
 {
     if (!(isfinite(r->low) && isfinite(r->high) && r->low > 0 && r->high > r->low))
@@ -104,6 +112,7 @@ typedef struct {
     int blended;
 } spread;
 
+/* Classifies the frequencies by how much of them the scaling keeps. */
 static spread sort_frequencies(const wf_rotary *r, const float *divisors)
 {
     spread s = {.kept = INFINITY};
@@ -141,6 +150,7 @@ static void fit_line(wf_rotary *r, const spread *s)
     }
 }
 
+/* Published parameters have few digits; prefer them to values with roundoff. */
 static double rounded(double x)
 {
     return round(x * 1e3) / 1e3;

@@ -19,6 +19,7 @@ const char *wf_rope_scaling_name(wf_rope_scaling scaling)
     return names[scaling];
 }
 
+/* "rope_type" takes precedence over the older "type". */
 static wf_status read_type(const wf_json_reader *r, wf_rope_scaling *out)
 {
     const wf_json_node *type = wf_json_get(r->json, "rope_type");

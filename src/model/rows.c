@@ -11,6 +11,7 @@ wf_row_order wf_rows_order(const wf_config *config, const wf_weight_name *row, b
     return to_pairs ? WF_ROWS_TO_PAIRS : WF_ROWS_FROM_PAIRS;
 }
 
+/* Permutes within a head; dimensions that rope does not rotate stay in place. */
 int64_t wf_rows_source(const wf_config *config, wf_row_order order, int64_t row)
 {
     int64_t half = config->rope.dims / 2, in_head = row % config->head_dim, from = in_head;

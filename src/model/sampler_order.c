@@ -35,6 +35,7 @@ static bool is_named(const char *names, const char *word, size_t bytes)
 /* Returns the index in `samplers`, or SAMPLERS if unknown. */
 static int find(const char *name, size_t bytes)
 {
+    /* Compared in lower case, without dashes and underscores: "Top-K" is "topk". */
     char word[LONGEST];
     size_t n = 0;
     for (size_t i = 0; i < bytes && bytes <= LONGEST; i++) {

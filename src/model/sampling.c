@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* sampling.c - reads the sampling settings that a model recommends. */
+/*
+ * sampling.c - reads the sampling settings that a model recommends.
+ *
+ * Settings of a file are advice: an invalid one is ignored with a remark instead of failing. Keys
+ * that are neither settings nor known to be without effect also get a remark, so that the user
+ * learns which part of the recommendation Weft does not follow.
+ */
 #include "model/sampling.h"
 
 #include <float.h>
@@ -166,6 +172,7 @@ static void give(wf_sampling_defaults *d, wf_setting which, double value)
     d->value[which] = value;
 }
 
+/* Checks the range of a setting; a negative top_k means all tokens. */
 static wf_status set(reader *r, wf_setting which, const char *name, double value)
 {
     const wf_setting_info *s = &wf_settings[which];
@@ -189,6 +196,7 @@ static wf_status note_other(reader *r, const other_key *keys, const char *name)
                               r->what, shown);
 }
 
+/* Copies the list after checking that it parses. */
 static wf_status set_order(reader *r, const char *name, const char *text, size_t bytes)
 {
     wf_ctx *ctx = r->arena->ctx;
