@@ -11,8 +11,8 @@
 #include "base/mem.h"
 #include "device/device.h"
 
-#define DEFAULT_CONTEXT 4096
-#define DEFAULT_CHUNK 512
+#define DEFAULT_CONTEXT 4096 /* tokens; a longer one reserves more memory for the KV cache */
+#define DEFAULT_CHUNK 512    /* tokens of a prompt per run */
 #define EVERY_TOKENS \
     32 /* tokens of a run that returns all logits: limits the size of every_logits */
 
@@ -87,6 +87,7 @@ static wf_status build(wf_generator *g, int64_t tokens, int64_t rows, wf_graph *
     return wf_output(graph, "top", wf_reduce(graph, "max", logits, WF_AXIS(1), false));
 }
 
+/* Compiles one run; all executables share the session's states and region. */
 static wf_status compile(wf_generator *g, int64_t tokens, int64_t rows, wf_exec **out)
 {
     wf_graph *graph;
@@ -126,6 +127,7 @@ static wf_status compile_buckets(wf_generator *g)
     return WF_OK;
 }
 
+/* Allocates the host arrays for the largest bucket. Runs allocate nothing. */
 static wf_status allocate(wf_generator *g)
 {
     size_t s = (size_t)g->sequences;
@@ -147,6 +149,8 @@ static wf_status allocate(wf_generator *g)
                : WF_ERR_MEMORY;
 }
 
+/* Order matters: weights are mapped before compiling, because that decides kernels, and written
+ * after it, when their states exist. */
 static wf_status prepare(wf_generator *g, wf_device *device, const wf_generator_options *o)
 {
     WF_TRY(choose(g, o));
@@ -318,6 +322,7 @@ static wf_status each_logits(wf_sequence *s, wf_logits_fn *fn, void *user)
     return WF_OK;
 }
 
+/* Compiles the executable with all logits at first use: most generators never need it. */
 static wf_status prepare_every(wf_generator *g)
 {
     if (!g->every)

@@ -23,7 +23,7 @@
 #include "model/model.h"
 
 #define WF_PAGE_TOKENS 16 /* tokens whose keys and values fill one page */
-#define WF_MAX_BUCKETS 6
+#define WF_MAX_BUCKETS 6  /* sizes from one token per sequence to a prefill chunk, x4 apart */
 
 typedef struct {
     int64_t tokens; /* of one run, padding included */
@@ -32,8 +32,8 @@ typedef struct {
 
 struct wf_generator {
     wf_ctx *ctx;
-    const wf_model *model; /* borrowed; outlives the generator */
-    wf_adapters adapters;
+    const wf_model *model;             /* borrowed; outlives the generator */
+    wf_adapters adapters;              /* applied to every run */
     wf_session *session;               /* holds weights and the page pool */
     int64_t context, sequences, chunk; /* options, defaults filled in; all in tokens or sequences */
     wf_type kv;                        /* element type of keys and values */
@@ -61,7 +61,7 @@ struct wf_generator {
 
 struct wf_sequence {
     wf_generator *generator;
-    int64_t slot;
+    int64_t slot;          /* index in generator->slot */
     int32_t *token;        /* [context]: the prompt, then the generated tokens */
     int64_t count, prompt; /* tokens in all, tokens of the prompt */
     int64_t cached;        /* tokens whose keys and values are in pages; cached <= count */
@@ -71,9 +71,9 @@ struct wf_sequence {
     wf_stop stop;
     int64_t limit; /* tokens to generate; 0: no limit */
     bool ignore_end;
-    int32_t *stop_token;
+    int32_t *stop_token; /* [stop_tokens], owned */
     int stop_tokens;
-    wf_sampler *sampler;
+    wf_sampler *sampler; /* owned, like decoder and stopper */
     wf_decoder *decoder; /* NULL: the model has no tokenizer, the sequence has no text */
     wf_stopper *stopper;
     wf_writer text; /* generated since the last wf_sequence_text */

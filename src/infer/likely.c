@@ -15,13 +15,13 @@
 #include <stdbool.h>
 #include <string.h>
 
-#define BLOCK 512
-#define BUCKETS 2048
+#define BLOCK 512    /* tokens weighed at a time; the block stays in L1 */
+#define BUCKETS 2048 /* of the histogram: a range of 64 logits */
 #define PER_LOGIT 32 /* buckets per unit of logit; the last bucket holds everything beyond */
 
 /* ---- Loops over all tokens, written so that compilers vectorize them ---- */
 
-#define LANES 16
+#define LANES 16 /* independent maxima, so that the loop has no serial dependence */
 
 float wf_likely_top(const float *logits, size_t n)
 {
@@ -39,7 +39,7 @@ float wf_likely_top(const float *logits, size_t n)
     return lane[0];
 }
 
-#define LOWEST -87.0f
+#define LOWEST -87.0f /* exp of less is below the smallest normal float */
 
 /* exp(x) for LOWEST <= x <= 0, with a relative error of about 1e-7; 0 near LOWEST. Unlike expf it
  * vectorizes. x = n ln 2 + r, with ln 2 split in two parts so that n times the first part is exact;
@@ -69,6 +69,7 @@ static float coldness(const wf_likely *t)
     return (float)fmin(FLT_MAX, fmax(FLT_MIN, 1 / t->temperature));
 }
 
+/* Writes the weights of tokens [from, from + n). */
 static void weigh_block(const wf_likely *t, size_t from, size_t n, float *weights)
 {
     const float *value = t->value + from, top = t->top, factor = coldness(t);
@@ -86,6 +87,7 @@ static size_t block_at(const wf_likely *t, size_t from)
     return t->n - from < BLOCK ? t->n - from : BLOCK;
 }
 
+/* Bucket 0 holds the most likely tokens. */
 static inline int bucket_of(const wf_likely *t, float logit)
 {
     float far = (t->top - logit) * PER_LOGIT;
@@ -113,6 +115,7 @@ double wf_likely_weigh(wf_likely *t)
 
 /* ---- A heap of the first `left` tokens, the most likely on top ---- */
 
+/* The order of tokens: by logit, ties by the lower id. */
 static bool above(const wf_likely *t, size_t a, size_t b)
 {
     return t->value[a] > t->value[b] || (t->value[a] == t->value[b] && t->id[a] < t->id[b]);
@@ -128,6 +131,7 @@ static void swap(wf_likely *t, size_t a, size_t b)
     t->id[b] = id;
 }
 
+/* Restores the heap below `at`. */
 static void sift(wf_likely *t, size_t left, size_t at)
 {
     for (size_t child; (child = 2 * at + 1) < left; at = child) {

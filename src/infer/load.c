@@ -12,6 +12,7 @@
 #include "infer/generator.h"
 #include "infer/upload.h"
 
+/* Returns whether the device gains by its own layout for this weight. */
 static bool packs(const wf_device *d, const wf_model_weight_info *w)
 {
     return wf_weight_lies_ready(w) && d->ops->packing_pays &&
@@ -75,6 +76,7 @@ static wf_status pack_weight(wf_generator *g, const wf_model_weight_info *w)
     return WF_OK;
 }
 
+/* Releases the file's pages afterwards, so that the weight is not resident twice. */
 static wf_status copy_weight(wf_generator *g, const wf_model_weight_info *w)
 {
     size_t bytes = wf_type_bytes(w->type, wf_dims_count(&w->shape));

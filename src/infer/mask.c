@@ -14,6 +14,7 @@ wf_status wf_mask_make(wf_ctx *ctx, const wf_tokenizer *t, int64_t vocab, wf_mas
         count += !known;
         limit = known ? i + 1 : limit;
     }
+    /* A tokenizer without any token would mask everything; then nothing is masked. */
     if (count == 0 || limit == 0)
         return WF_OK;
     out->ids = wf_mem_array(ctx, count, sizeof *out->ids);

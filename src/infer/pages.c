@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* pages.c - see pages.h. */
+/*
+ * pages.c - see pages.h.
+ *
+ * Pages are interchangeable, so any free one will do: allocation and release are O(1) per page.
+ * Freed pages are reused first, while their memory may still be cached.
+ */
 #include "infer/pages.h"
 
 #include "base/mem.h"

@@ -50,6 +50,7 @@ static int64_t share(wf_generator *g, int64_t most)
     return most - left;
 }
 
+/* Fills the inputs of a run with at most `most` tokens: slots in order, each contiguous. */
 static wf_status gather(wf_generator *g, int64_t most, int64_t *tokens)
 {
     int64_t at = 0;
@@ -96,6 +97,7 @@ static void look_at_rows(const wf_generator *g, bool *any, bool *logits)
         }
 }
 
+/* Reads back as little as the sequences need: argmax and maximum, or all logits. */
 static wf_status read_rows(wf_generator *g, const wf_bucket *b)
 {
     const size_t s = (size_t)g->sequences;
@@ -109,6 +111,7 @@ static wf_status read_rows(wf_generator *g, const wf_bucket *b)
     return wf_exec_read(b->exec, "top", g->top, s * sizeof *g->top);
 }
 
+/* The bucket search ends: gather was limited to the largest bucket. */
 wf_status wf_generator_run(wf_generator *g, int64_t *tokens)
 {
     WF_TRY(gather(g, g->bucket[g->buckets - 1].tokens, tokens));

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* sample.c - see sample.h. */
+/*
+ * sample.c - see sample.h.
+ *
+ * A pick copies the logits, applies biases, mask and samplers in the order of the list, weighs the
+ * remaining candidates and draws one. Each pick is its own Philox stream, so the result depends on
+ * the seed and the pick's number only.
+ */
 #include "infer/sample.h"
 
 #include <float.h>
@@ -47,7 +53,7 @@ static const struct {
     const char *name;
     size_t offset;
     double low, high;
-    const char *rule;
+    const char *rule; /* for messages */
 } reals[] = {
     {"temperature", offsetof(wf_sampling, temperature), 0, DBL_MAX, "0 or more"},
     {"top_p", offsetof(wf_sampling, top_p), 0, 1, "from 0 to 1"},
@@ -78,6 +84,7 @@ static wf_status check_biases(wf_ctx *ctx, int64_t vocab, const wf_sampling *how
     return WF_OK;
 }
 
+/* Written so that NaN fails every range. */
 static wf_status check(wf_ctx *ctx, int64_t vocab, const wf_sampling *how)
 {
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
@@ -100,6 +107,7 @@ static wf_status check(wf_ctx *ctx, int64_t vocab, const wf_sampling *how)
 
 /* ---- The penalty window ---- */
 
+/* penalty_last < 0 covers all tokens: no ring, since nothing is ever dropped. */
 static wf_status history_init(wf_ctx *ctx, history *h, size_t vocab, int64_t last)
 {
     bool all = last < 0;
@@ -111,6 +119,8 @@ static wf_status history_init(wf_ctx *ctx, history *h, size_t vocab, int64_t las
     return h->place && h->seen && (all || h->ring) ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* Removes one occurrence; a token without any is replaced by the last entry, so seen[] stays
+ * dense. */
 static void history_forget(history *h, int32_t id)
 {
     int32_t place = h->place[id];
@@ -183,6 +193,7 @@ static void add_biases(wf_sampler *s)
         s->list.value[s->mask->ids[i]] = -INFINITY;
 }
 
+/* A penalty must lower the logit, whatever its sign. */
 static void penalize(const wf_sampler *s, const seen_token *seen, float *logit)
 {
     if (*logit == -INFINITY)

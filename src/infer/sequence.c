@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* sequence.c - one sequence: its request, tokens, pages, generated text, and why it ended. */
+/*
+ * sequence.c - one sequence: its request, tokens, pages, generated text, and why it ended.
+ *
+ * Tokens beyond `cached` are computed by the next runs. Text goes through the decoder, which holds
+ * back incomplete characters, and the stopper, which holds back possible stop strings; both are
+ * flushed when the sequence ends.
+ */
 #include <string.h>
 
 #include "base/mem.h"
@@ -229,6 +235,7 @@ wf_status wf_sequence_take(wf_sequence *s, int32_t id)
     }
     if (is_stop_token(s, id))
         s->stop = WF_STOP_TEXT;
+    /* The ending token is kept in the tokens but adds no text. */
     else if (t && !s->ignore_end && wf_tokenizer_ends(t, id))
         s->stop = WF_STOP_END;
     else if (s->decoder) {
@@ -249,6 +256,7 @@ wf_stop wf_sequence_stop(const wf_sequence *s)
     return s->stop;
 }
 
+/* Hands the buffer over and starts a new one: the result stays valid until the next call. */
 const char *wf_sequence_text(wf_sequence *s, size_t *bytes)
 {
     size_t len = s->text.len;

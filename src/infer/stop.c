@@ -23,20 +23,22 @@ typedef struct {
 struct wf_stopper {
     wf_ctx *ctx;
     needle *needles;
-    int n;
-    bool stopped;
-    char *buf; /* `given` bytes that were returned last, then `held` bytes that are held back */
+    int n;        /* needles */
+    bool stopped; /* until wf_stopper_end */
+    char *buf;    /* `given` bytes that were returned last, then `held` bytes that are held back */
     size_t cap, given, held;
 };
 
 /* Returns how many bytes match after one more byte of text. */
 static size_t advance(const needle *d, size_t matched, unsigned char byte)
 {
+    /* matched < len, so text[matched] exists; border[] leads to the next shorter candidate. */
     while (matched > 0 && d->text[matched] != byte)
         matched = d->border[matched - 1];
     return d->text[matched] == byte ? matched + 1 : 0;
 }
 
+/* border[] is built by matching the needle against itself. */
 static void needle_init(needle *d, const char *text, size_t len)
 {
     memcpy(d->text, text, len);

@@ -8,8 +8,8 @@
 
 /* Writes the inverse frequencies of `rope` to the state rope.inv_freq, f32[R/2]. */
 wf_status wf_upload_frequencies(wf_session *session, const wf_rotary *rope);
-/* Reads every A and B of an adapter from its folder and writes it to the state of the same name. The
- * adapter must come from wf_adapter_open. */
+/* Reads every A and B of an adapter from its folder and writes it to the state of the same name.
+ * The adapter must come from wf_adapter_open. */
 wf_status wf_upload_adapter(wf_session *session, const wf_adapter *adapter);
 
 #endif
