@@ -2,6 +2,8 @@
 /*
  * detect.c - decides whether a path is a model, by its contents. For other files and folders the
  * error message says what the path is and what to give instead.
+ *
+ * Reads the first bytes of a file, or the names in a folder; parses nothing.
  */
 #include <string.h>
 
@@ -13,6 +15,7 @@
 
 /* ---- Missing paths ---- */
 
+/* Suggests the nearest name in the folder, if one is near. */
 static wf_status fail_missing(wf_ctx *ctx, wf_arena *arena, const char *path)
 {
     const char *const *names, *near = NULL, *slash = strrchr(path, '/');
@@ -40,6 +43,7 @@ static wf_status fail_missing(wf_ctx *ctx, wf_arena *arena, const char *path)
 
 /* ---- Folders ---- */
 
+/* Explains what a folder without config.json seems to be. */
 static wf_status fail_folder(wf_ctx *ctx, wf_arena *arena, const char *path)
 {
     const char *const *names;

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* folder.c - reads a Hugging Face folder: configurations, chat templates and weights. See
- * folder.h. */
+/*
+ * folder.c - reads a Hugging Face folder: configurations, chat templates and weights. See folder.h.
+ *
+ * Every file is limited in size before it is read. A missing optional file is not an error; a
+ * malformed one is. Weights are mapped, not read.
+ */
 #include "format/folder.h"
 
 #include <string.h>
@@ -37,6 +41,7 @@ static wf_status read_object(wf_folder *f, const char *name, const wf_json_node 
 
 /* ---- Chat templates ---- */
 
+/* Checks size and encoding of a template; *out borrows the text. */
 static wf_status take_template(wf_folder *f, const char *file, const char *text, size_t bytes,
                                const char **out)
 {
@@ -139,6 +144,7 @@ wf_status wf_folder_templates(wf_arena *arena, const char *path, const char **ch
 
 /* ---- Weights ---- */
 
+/* Pickles are refused by name, because opening one can run code. */
 static wf_status fail_weights(const wf_folder *f, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; i++)

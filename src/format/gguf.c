@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf.c - opens GGUF files: a single file, or all parts of a split one. gguf_read.c parses
- * them. */
+/*
+ * gguf.c - opens GGUF files: a single file, or all parts of a split one. gguf_read.c parses them.
+ *
+ * A split file is NAME-00001-of-0000N.gguf and so on; each part is a complete GGUF file with its
+ * own tensors, and the first one has the model's keys. Part numbers, counts and names must agree.
+ */
 #include "format/gguf.h"
 
 #include <inttypes.h>
@@ -13,7 +17,7 @@
 
 /* The split.* keys of a part. A file that is not split has {-1, 1, -1}. */
 typedef struct {
-    int64_t no, count, tensors;
+    int64_t no, count, tensors; /* number from 0; parts; tensors of all parts */
 } split;
 
 static void drop_pairs(wf_gguf *f)
@@ -68,7 +72,8 @@ void wf_gguf_part_suffix(char out[WF_GGUF_SUFFIX_BYTES + 1], int64_t no, int64_t
              (unsigned)(uint16_t)count);
 }
 
-/* Returns the path of part `no`, given the path of any part. NULL: out of memory. */
+/* Returns the path of part `no`, given the path of any part. NULL: out of memory. The suffix has a
+ * fixed length, so replacing it in place is safe; check_name made sure that it is there. */
 static char *part_path(wf_gguf *f, const char *path, int64_t no, int64_t count)
 {
     char suffix[WF_GGUF_SUFFIX_BYTES + 1];

@@ -8,9 +8,9 @@
 #define WF_GGUF_MAGIC 0x46554747u /* "GGUF", little-endian */
 #define WF_GGUF_VERSION 3         /* version of written files */
 #define WF_GGUF_ALIGNMENT 32      /* without the key general.alignment */
-#define WF_GGUF_MIN_ALIGNMENT 8
+#define WF_GGUF_MIN_ALIGNMENT 8   /* kernels read elements of up to 8 bytes in place */
 #define WF_GGUF_MAX_ALIGNMENT 65536
-#define WF_GGUF_MAX_RANK 4
+#define WF_GGUF_MAX_RANK 4    /* as in ggml */
 #define WF_GGUF_MAX_KEY 65535 /* bytes */
 #define WF_GGUF_MAX_NAME 255  /* bytes of a tensor's name; ggml accepts 63 */
 
@@ -50,9 +50,9 @@ bool wf_gguf_load_int(wf_gguf_kind kind, const uint8_t *at, int64_t *out);
  * caller frees pair and sorted with wf_mem_free, also after a failure. */
 typedef struct {
     uint32_t version;
-    wf_gguf_pair *pair;
+    wf_gguf_pair *pair; /* [pairs] */
     int pairs;
-    const void **sorted;
+    const void **sorted; /* [pairs] by key (names.h) */
 } wf_gguf_part;
 wf_status wf_gguf_read_part(wf_store *store, int file, wf_gguf_part *out);
 

@@ -27,9 +27,9 @@ typedef struct {
     wf_ctx *ctx;
     const char *file; /* base name, for messages */
     const uint8_t *data;
-    size_t size, at;
-    const char *item; /* what is being read, for messages: "key" or "tensor"; NULL: the header */
-    wf_gguf_text name;
+    size_t size, at;   /* bytes of the file; position, at <= size */
+    const char *item;  /* what is being read, for messages: "key" or "tensor"; NULL: the header */
+    wf_gguf_text name; /* of the item */
 } cursor;
 
 static wf_status fail(const cursor *c, wf_status status, const char *fmt, ...) WF_PRINTF(3, 4);
@@ -57,6 +57,7 @@ static wf_status fail_end(const cursor *c, const char *what)
 
 /* ---- Numbers and strings ---- */
 
+/* Copies fixed-size bytes at the cursor. at <= size, so the subtraction cannot wrap. */
 static wf_status take(cursor *c, void *to, size_t bytes, const char *what)
 {
     if (c->size - c->at < bytes)
@@ -124,6 +125,7 @@ static wf_status take_texts(cursor *c, wf_arena *arena, wf_gguf_pair *p)
     return WF_OK;
 }
 
+/* Dividing instead of multiplying keeps a hostile count from overflowing. */
 static wf_status take_numbers(cursor *c, wf_gguf_pair *p, wf_gguf_kind kind)
 {
     size_t width = wf_gguf_kinds[kind].bytes;
@@ -165,6 +167,8 @@ static wf_status take_pair(cursor *c, wf_arena *arena, wf_gguf_pair *p)
     return WF_OK;
 }
 
+/* The array grows as pairs are read: a header that lies about its count allocates nothing for
+ * it. */
 static wf_status take_pairs(cursor *c, wf_arena *arena, uint64_t count, wf_gguf_part *out)
 {
     if (count > INT_MAX || count > (c->size - c->at) / PAIR_MIN_BYTES)
@@ -187,6 +191,7 @@ static wf_status take_pairs(cursor *c, wf_arena *arena, uint64_t count, wf_gguf_
     return WF_OK;
 }
 
+/* The key must be read before the tensors: it decides where their data begins. */
 static wf_status find_alignment(cursor *c, const wf_gguf_part *part, size_t *out)
 {
     static const char key[] = "general.alignment";
@@ -222,6 +227,7 @@ static wf_status take_shape(cursor *c, wf_dims *shape)
     for (uint32_t i = 0; i < rank; i++) {
         int64_t *dim = &shape->d[rank - 1 - i];
         WF_TRY(take(c, dim, sizeof *dim, "its dimensions"));
+        /* Read as signed, so a value above 2^63 is refused here too. */
         if (*dim <= 0)
             return fail(c, WF_ERR_FORMAT, "has a dimension of %" PRId64 "; the minimum is 1", *dim);
     }
@@ -299,7 +305,8 @@ static int by_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Checks the tensors from `first` on, all of one file. */
+/* Checks the tensors from `first` on, all of one file: they may have gaps between them, but no byte
+ * belongs to two. */
 static wf_status check_overlap(cursor *c, const wf_store *store, int first)
 {
     size_t count = (size_t)(store->count - first);
@@ -346,6 +353,7 @@ static wf_status take_tensors(cursor *c, wf_store *store, int file, uint64_t cou
 
 /* ---- The file ---- */
 
+/* A byte-swapped version number marks a big-endian file. */
 static wf_status take_version(cursor *c, uint32_t *version)
 {
     uint32_t magic = 0;

@@ -90,6 +90,7 @@ double wf_gguf_load_float(wf_gguf_kind kind, const uint8_t *at)
     return number;
 }
 
+/* memcpy: values in the file are not aligned. */
 bool wf_gguf_load_int(wf_gguf_kind kind, const uint8_t *at, int64_t *out)
 {
     const wf_gguf_kind_info *info = &wf_gguf_kinds[kind];

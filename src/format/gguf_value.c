@@ -18,11 +18,13 @@ static bool is_number(wf_gguf_kind kind)
     return is_int(kind) || wf_gguf_kinds[kind].sort == WF_GGUF_FLOAT;
 }
 
+/* Returns the name of the file that the keys came from, for messages. */
 static const char *file_of(const wf_gguf *f)
 {
     return wf_store_base_name(f->store.file[f->pairs_file].path);
 }
 
+/* Names the kind that the file has and the one that was expected. */
 static wf_status fail_kind(const wf_gguf *f, const wf_gguf_pair *p, const char *wanted)
 {
     char shown[WF_TEXT_SHOWN];

@@ -16,8 +16,8 @@
 #include "format/gguf_priv.h"
 #include "format/names.h"
 
-#define MAX_PARTS UINT16_MAX
-#define MAX_WRITTEN_NAME 63 /* bytes; ggml refuses longer names */
+#define MAX_PARTS UINT16_MAX /* split.count is a u16 */
+#define MAX_WRITTEN_NAME 63  /* bytes; ggml refuses longer names */
 
 typedef struct {
     const char *name; /* must be first: names.h */
@@ -37,18 +37,18 @@ struct wf_gguf_writer {
     wf_arena arena; /* owns names and paths */
     char *path;
     size_t alignment;
-    uint64_t split_bytes;
+    uint64_t split_bytes; /* most bytes of tensors per part; 0: no limit */
 
-    wf_writer pairs; /* encoded pairs */
-    key_of_pair *key;
+    wf_writer pairs;  /* encoded pairs */
+    key_of_pair *key; /* [keys], to find duplicates */
     int keys, key_room;
-    item *tensor;
+    item *tensor; /* [count], in the order of declaration */
     int count, room;
 
     wf_sink **sink; /* [parts], NULL for parts not begun; sink is NULL before wf_gguf_write_begin */
-    int parts, part;
-    int at;      /* tensor being written */
-    size_t done; /* bytes of it already written */
+    int parts, part; /* number of parts; the one being written */
+    int at;          /* tensor being written */
+    size_t done;     /* bytes of it already written */
 };
 
 static wf_status fail(const wf_gguf_writer *w, const char *fmt, ...) WF_PRINTF(2, 3);
@@ -137,11 +137,13 @@ static void put_int(wf_writer *to, const char *key, wf_gguf_kind kind, int64_t v
 
 /* ---- Pairs ---- */
 
+/* Keys that the writer sets itself. */
 static bool is_own(const char *key)
 {
     return strcmp(key, "general.alignment") == 0 || strncmp(key, "split.", 6) == 0;
 }
 
+/* Checks the key and writes it; the caller appends the value. */
 static wf_status begin_pair(wf_gguf_writer *w, const char *key, wf_gguf_kind kind)
 {
     char shown[WF_TEXT_SHOWN];
@@ -317,6 +319,7 @@ static wf_status lay_out(wf_gguf_writer *w)
     for (int i = 0; i < w->count; i++) {
         item *t = &w->tensor[i];
         size_t next;
+        /* `end` is aligned, so offsets within a part are aligned too. */
         bool fits = wf_add_size(end, t->bytes, &next) && next <= SIZE_MAX - w->alignment;
         if (end > 0 && (!fits || (w->split_bytes && next > w->split_bytes))) {
             if (w->parts == MAX_PARTS)
@@ -345,6 +348,7 @@ static void put_tensor(wf_writer *to, const item *t)
 
 static const char zeros[WF_GGUF_MAX_ALIGNMENT];
 
+/* Bytes to the next multiple of the alignment, a power of two. */
 static size_t padding(const wf_gguf_writer *w, size_t bytes)
 {
     return -bytes & (w->alignment - 1);

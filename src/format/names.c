@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 
+/* The first member of every item is its name. */
 static const char *name_of(const void *item)
 {
     return *(const char *const *)item;

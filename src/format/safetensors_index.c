@@ -37,7 +37,7 @@ static wf_status fail(const index_reader *r, const char *name, size_t bytes, con
                    wf_text_show(shown, name, bytes), why);
 }
 
-/* Whether a shard's name is a plain file name, which cannot leave the folder. */
+/* Returns whether a shard's name is a plain file name, which cannot leave the folder. */
 static bool plain_name(const wf_json_node *shard)
 {
     const char *s = shard->string;
@@ -45,6 +45,7 @@ static bool plain_name(const wf_json_node *shard)
            strcmp(s, ".") != 0 && strcmp(s, "..") != 0;
 }
 
+/* Checks every name before any file is opened. */
 static wf_status read_map(index_reader *r, const wf_json_node *root)
 {
     const wf_json_node *map = wf_json_get(root, "weight_map");
@@ -111,6 +112,7 @@ static wf_status read_shard(index_reader *r, const wf_json_node *const *entry, s
     return status;
 }
 
+/* Entries are sorted by shard, so each shard is opened once. */
 static wf_status read_shards(index_reader *r)
 {
     for (size_t first = 0, n; first < r->count; first += n) {

@@ -6,8 +6,8 @@
 
 #include "weft.h"
 
-#define WF_SAFETENSORS_HEADER 100000000 /* largest header, bytes, as in the reference */
-#define WF_SAFETENSORS_INDEX ((size_t)64 << 20)
+#define WF_SAFETENSORS_HEADER 100000000         /* largest header, bytes, as in the reference */
+#define WF_SAFETENSORS_INDEX ((size_t)64 << 20) /* largest index, bytes */
 
 typedef struct {
     const char *name;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * safetensors_read.c - reads a safetensors file: the length of the header (u64, little-endian), the
- * header (JSON), and the bytes of the tensors, which fill the rest without gaps.
+ * safetensors_read.c - reads a safetensors file.
+ *
+ *   u64, little-endian   length of the header
+ *   header               JSON: name -> {dtype, shape, data_offsets}, and __metadata__
+ *   data                 the bytes of the tensors, which fill the rest without gaps
  *
  * Offsets count from the end of the header. White space around the JSON is accepted, as in the
- * reference implementation.
+ * reference implementation. The header's length is checked against the file and a fixed limit
+ * before it is parsed; each range must match dtype and shape, and the ranges must tile the data.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +103,7 @@ static wf_status read_shape(const reader *r, const wf_json_node *entry, wf_store
     return WF_OK;
 }
 
+/* Compared with the bytes after the header, which find_header made non-negative. */
 static wf_status read_range(const reader *r, const wf_json_node *entry, wf_stored *t)
 {
     const wf_json_node *range = wf_json_get(entry, "data_offsets");
@@ -143,6 +148,7 @@ static wf_status read_entry(const reader *r, const wf_json_node *entry, wf_store
     return WF_OK;
 }
 
+/* Checked for form only; its contents are not used. */
 static wf_status check_metadata(const reader *r, const wf_json_node *metadata)
 {
     bool good = metadata->kind == WF_JSON_OBJECT;
@@ -179,6 +185,8 @@ static wf_status check_tiling(reader *r)
                            r->path, wf_text_show(name, t->name, strlen(t->name)),
                            t->offset > end ? "does not begin where the previous one ends"
                                            : "overlaps the previous one");
+        /* Cannot overflow: each tensor ends within the file, and each begins where the last one
+         * ended. */
         end += t->bytes;
     }
     if (end != r->size - r->base)

@@ -39,16 +39,17 @@ struct wf_safetensors_writer {
     const char *folder;
     const char *stem; /* start of the file names */
     const char *single_name, *index_name;
-    uint64_t shard_bytes, total;
+    uint64_t shard_bytes, total; /* most bytes per shard, 0: no limit; bytes of all tensors */
     declared *tensor;
     int count, room;
     shard *shards; /* [shard_count], NULL before wf_safetensors_write_begin */
     int shard_count;
-    int current;   /* shard being written; shard_count when all data is written */
-    uint64_t left; /* bytes missing in it */
-    wf_sink *index;
+    int current;    /* shard being written; shard_count when all data is written */
+    uint64_t left;  /* bytes missing in it */
+    wf_sink *index; /* NULL: a single file */
 };
 
+/* Returns STEM + end in the arena, or NULL. */
 static char *file_name(wf_safetensors_writer *w, const char *end)
 {
     wf_writer out = {.ctx = w->ctx};
@@ -115,6 +116,7 @@ static wf_status fail_tensor(const wf_safetensors_writer *w, const char *name, c
                    wf_text_show(shown, name, strlen(name)), w->folder, why);
 }
 
+/* The sum of all tensors must fit int64, so offsets cannot overflow. */
 static wf_status check_shape(const wf_safetensors_writer *w, const char *name, wf_type type,
                              const wf_dims *shape, uint64_t *bytes)
 {
@@ -289,6 +291,7 @@ static wf_status make_shards(wf_safetensors_writer *w)
     return WF_OK;
 }
 
+/* Names are unique within the model, not only within a shard. */
 static wf_status check_twice(const wf_safetensors_writer *w)
 {
     const void **sorted;

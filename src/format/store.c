@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* store.c - tensors in mapped files; see store.h. */
+/*
+ * store.c - tensors in mapped files; see store.h.
+ *
+ * This is the last check before kernels read tensors in place: offset and size must lie within the
+ * mapped file, and bytes must equal those of type and shape. Readers of formats check their own
+ * rules first.
+ */
 #include "format/store.h"
 
 #include <inttypes.h>
@@ -61,6 +67,7 @@ wf_status wf_store_memory(wf_store *s, const char *what, const uint8_t *data, si
     return WF_OK;
 }
 
+/* The product is checked for overflow before sizes are computed from it. */
 static wf_status check_shape(wf_store *s, const wf_stored *t, const char *file, const char *name)
 {
     int64_t count = 1;
@@ -96,6 +103,7 @@ wf_status wf_store_add(wf_store *s, const wf_stored *t)
     char shown[WF_TEXT_SHOWN];
     wf_text_show(shown, t->name, strlen(t->name));
     WF_TRY(check_shape(s, t, file, shown));
+    /* Written without a sum, which could overflow. */
     if (t->offset > map->size || t->bytes > map->size - t->offset)
         return wf_fail(s->ctx, WF_ERR_FORMAT,
                        "cannot read '%s': tensor '%s' has %zu bytes at offset %" PRIu64
