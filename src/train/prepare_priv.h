@@ -16,8 +16,8 @@ typedef struct {
     const char *part;   /* path while writing */
     const char *old;    /* path of replaced data until it is removed */
     wf_lock *lock;
-    bool overwrite, begun,
-        done; /* replace existing data; the temporary folder is ours; it has its name */
+    /* Replace existing data; the temporary folder is ours; it has its final name. */
+    bool overwrite, begun, done;
 } wf_data_output;
 
 /* Fails if existing files would be overwritten. Initialize *o with {0}. */
