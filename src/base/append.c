@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* append.c - see append.h. */
+/*
+ * append.c - see append.h.
+ *
+ * `end` is the length that every complete write has reached. A failed write may leave bytes beyond
+ * it, which are truncated at once or, if that fails too, before the next write.
+ */
 #include "base/append.h"
 
 #include <errno.h>
@@ -50,6 +55,8 @@ static wf_status look_at_end(wf_append *a, bool lines)
     a->end = S_ISREG(st.st_mode) ? st.st_size : -1;
     if (!lines || a->end <= 0)
         return WF_OK;
+    /* The missing newline ends the half line of a crash, so that the next record starts on its own
+     * line. */
     if (pread(a->fd, &last, 1, a->end - 1) < 0)
         return wf_file_fail(a->ctx, "read", a->path, errno);
     return last == '\n' ? WF_OK : wf_append_write(a, "\n", 1);
@@ -64,6 +71,7 @@ wf_status wf_append_open(wf_ctx *ctx, const char *path, bool lines, wf_append **
         return WF_ERR_MEMORY;
     a->ctx = ctx;
     memcpy(a->path, path, bytes);
+    /* O_RDWR, not O_WRONLY: look_at_end reads the last byte. */
     a->fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     wf_status status = a->fd < 0 ? wf_file_fail(ctx, "open", path, errno) : look_at_end(a, lines);
     if (status == WF_OK)

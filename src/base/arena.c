@@ -27,6 +27,8 @@ void wf_arena_init(wf_arena *a, wf_ctx *ctx)
 static wf_arena_chunk *chunk_new(wf_arena *a, size_t bytes)
 {
     const size_t usual = WF_ARENA_CHUNK - sizeof(wf_arena_chunk);
+    /* A quarter: replacing the first chunk for a shared request wastes less than a quarter of
+     * it. */
     bool shared = bytes <= usual / 4;
     size_t size = shared ? usual : bytes, total;
     if (!wf_add_size(size, sizeof(wf_arena_chunk), &total))
@@ -47,6 +49,7 @@ void *wf_arena_alloc(wf_arena *a, size_t bytes)
 {
     size_t room;
     if (!wf_align_size(bytes ? bytes : 1, WF_ARENA_ALIGN, &room))
+        /* chunk_new's sum overflows, too, and wf_mem_new refuses the request. */
         room = SIZE_MAX;
     wf_arena_chunk *c = a->chunks;
     if (!c || c->size - c->used < room) {

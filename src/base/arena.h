@@ -7,7 +7,9 @@
 
 #include "base/ctx.h"
 
+/* Bytes; enough for every type of C without alignas. */
 #define WF_ARENA_ALIGN 16
+/* Bytes per chunk, its header included. Larger requests get a chunk of their own. */
 #define WF_ARENA_CHUNK 65536
 
 typedef struct wf_arena_chunk wf_arena_chunk;

@@ -5,6 +5,7 @@
 
 #include "base/ctx.h"
 
+/* Bytes of a path, NUL included; a longer one means no cache. */
 #define WF_CACHE_PATH 4096
 
 /* Returns the folder in the environment variable WEFT_CACHE, which must exist; NULL: the variable

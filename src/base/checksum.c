@@ -50,6 +50,8 @@ void wf_checksum_begin(wf_checksum_state *s)
     *s = (wf_checksum_state){.lane = {prime1 + prime2, prime2, 0, 0 - prime1}};
 }
 
+/* total % STRIPE bytes are held between calls. A call first completes that stripe, then consumes
+ * whole stripes directly from the caller's memory, then holds the rest. */
 void wf_checksum_add(wf_checksum_state *s, const void *bytes, size_t count)
 {
     const uint8_t *p = bytes;
@@ -69,6 +71,8 @@ void wf_checksum_add(wf_checksum_state *s, const void *bytes, size_t count)
         memcpy(s->held, p, count % STRIPE);
 }
 
+/* Mixes the four lanes into one word. Only for inputs of at least one stripe; shorter ones start
+ * from prime5. */
 static uint64_t converge(const uint64_t lane[4])
 {
     uint64_t h =
@@ -92,6 +96,7 @@ uint64_t wf_checksum_end(const wf_checksum_state *s)
     }
     for (; left > 0; left--, p++)
         h = rotate(h ^ *p * prime5, 11) * prime1;
+    /* Avalanche: every input bit affects every output bit. */
     h = (h ^ h >> 33) * prime2;
     h = (h ^ h >> 29) * prime3;
     return h ^ h >> 32;

@@ -22,6 +22,8 @@ int wf_cores_list(int cpu[WF_CORES_MAX])
 {
     int n = 0;
 #ifdef CPU_COUNT
+    /* cpu_set_t has room for CPU_SETSIZE (1024) processors. With more, the call fails and all
+     * processors that are online are used. */
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         for (int i = 0; i < CPU_SETSIZE && n < WF_CORES_MAX; i++)
@@ -81,6 +83,8 @@ static int core_of(const char *root, int cpu)
         return cpu;
     char *end;
     long first = strtol(line, &end, 10);
+    /* The list is ascending and contains cpu, so its first number cannot be larger; otherwise the
+     * file is malformed, and the processor counts as a core of its own. */
     return end > line && first >= 0 && first <= cpu ? (int)first : cpu;
 }
 
@@ -150,6 +154,8 @@ static int quota_upwards(const char *root, const char *mount, const char *group)
     }
 }
 
+/* Returns whether the comma-separated list contains "cpu" itself, not only "cpuset" or
+ * "cpuacct". */
 static bool lists_cpu(const char *controllers)
 {
     for (const char *at = controllers; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
@@ -173,6 +179,7 @@ int wf_cores_quota(const char *root)
             continue;
         *group++ = '\0';
         int here = INT_MAX;
+        /* An empty controller list is cgroup 2. */
         if (!*controllers)
             here = quota_upwards(root, "/sys/fs/cgroup", group);
         else if (lists_cpu(controllers))

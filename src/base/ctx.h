@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "weft.h"
 
+/* NUL included. Longer messages are cut and end in "...". */
 #define WF_MESSAGE_BYTES 512
 
 struct wf_ctx {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* disk.c - see disk.h. */
+/*
+ * disk.c - see disk.h.
+ *
+ * Recursion into folders is limited to DEPTH levels and to a number of entries per folder, so a
+ * hostile or cyclic tree ends with a message. lstat, not stat, decides what is removed: a link to a
+ * folder is unlinked, and the folder's contents stay.
+ */
 #include "base/disk.h"
 
 #include <dirent.h>
@@ -88,6 +94,7 @@ wf_status wf_disk_remove(wf_ctx *ctx, const char *path)
 
 wf_status wf_disk_set_aside(wf_arena *arena, const char *path, const char *as, const char **to)
 {
+    /* ".bak-", at most 10 digits and the NUL. */
     size_t room = strlen(as) + 24;
     char *name = wf_arena_alloc(arena, room);
     if (!name)
@@ -130,7 +137,8 @@ static wf_status add_file(listing *l, const char *name)
     return WF_OK;
 }
 
-/* Lists one folder. inside: its path relative to l->folder, "" for l->folder itself. */
+/* Lists one folder. inside: its path relative to l->folder, "" for l->folder itself. The limit
+ * applies to each folder's entries and, in add_file, to the files of all folders. */
 static wf_status list_at(listing *l, const char *inside, int depth)
 {
     const char *const *names, *path = wf_path_join(l->arena, l->folder, inside);
@@ -181,6 +189,7 @@ wf_status wf_disk_files(wf_arena *arena, const char *folder, size_t limit,
 
 /* ---- Checksums ---- */
 
+/* Reads to the end of the file. Returns an errno value, or 0; *bytes counts what was read. */
 static int sum_up(int fd, uint8_t *buffer, uint64_t *bytes, uint64_t *sum)
 {
     wf_checksum_state state;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* file.c - see file.h. */
+/*
+ * file.c - see file.h.
+ *
+ * A replaced file is written under a temporary name in the same folder and renamed, so readers see
+ * the old file or the new one. It is not synced: it survives a crash of the process, not of the
+ * machine. For durable files see disk.h and sink.h.
+ */
 #ifdef __linux__
 #define _DEFAULT_SOURCE /* madvise, the POSIX form of which does nothing */
 #endif
@@ -122,6 +128,8 @@ void wf_map_forget(const wf_map *map, size_t offset, size_t bytes)
      * were dropped before. Drop whole 2 MB units; pages still needed fault in again. */
     const size_t around = 2 << 20;
     size_t begin = offset / around * around, end = (offset + bytes + around - 1) / around * around;
+    /* `begin` is aligned to a page because the mapping is and because 2 MB is a multiple of every
+     * page size in use. */
     madvise((void *)(map->data + begin), (end < map->size ? end : map->size) - begin,
             MADV_DONTNEED);
 #else
@@ -228,7 +236,8 @@ wf_status wf_file_replace(wf_ctx *ctx, const char *path, const wf_piece *pieces,
 
 mode_t wf_file_mode(void)
 {
-    mode_t mask = umask(0); /* the only portable way to read it */
+    /* A file that another thread creates between the two calls gets no mask. */
+    mode_t mask = umask(0);
     umask(mask);
     return 0666 & ~mask;
 }
@@ -247,6 +256,7 @@ wf_status wf_file_write(wf_ctx *ctx, const char *path, const char *bytes, size_t
 {
     const wf_piece piece = {bytes, size};
     struct stat st;
+    /* lstat fails for a new file, too: it is then created by the rename. */
     if (lstat(path, &st) != 0 || S_ISREG(st.st_mode))
         return replace(ctx, path, &piece, 1, wf_file_mode());
     /* Replace the target of a link and keep the link. Never rename over the target of /dev/stdout:

@@ -15,16 +15,21 @@
 
 #include "weft.h"
 
+/* Mappings guarded at once. Further ones work, but a truncation under them ends the program. */
 #define SLOTS 1024
 
 enum { FREE, TAKEN, LIVE };
 
 static struct {
+    /* FREE -> TAKEN (being filled, invisible to the handler) -> LIVE -> FREE. */
     atomic_int state;
     atomic_bool broken;
+    /* Addresses of the mapping; valid while LIVE. */
     _Atomic uintptr_t begin, end;
 } slots[SLOTS];
 
+/* The program's handler before ours; written before ours is installed, and restored when the guard
+ * is turned off. */
 static struct sigaction previous;
 static atomic_bool installed;
 static uintptr_t page; /* bytes; set before the handler is installed */
@@ -67,6 +72,9 @@ static bool replace_pages(uintptr_t address)
             continue;
         uintptr_t from = address & ~(page - 1);
         atomic_store(&slots[i].broken, true);
+        /* mmap is not on POSIX's list of functions that a handler may call, but it is a plain
+         * system call on the systems we support. MAP_FIXED replaces the pages in place, so the
+         * faulting load is repeated and reads zeros. */
         return mmap((void *)from, end - from, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
                     -1, 0) != MAP_FAILED;
     }

@@ -44,6 +44,7 @@ static inline uint32_t wf_round_shift(uint32_t x, int shift)
 static inline uint32_t wf_narrow_finite(uint32_t abs, int e, int m)
 {
     const uint32_t rebias = 127u - ((1u << (e - 1)) - 1u);
+    /* Bits of the f32 mantissa that the narrow format does not have. */
     const int drop = 23 - m;
     if (abs >= (rebias + 1) << 23) /* normal in the narrow format */
         return wf_round_shift(abs - (rebias << 23), drop);

@@ -17,6 +17,7 @@ static uint64_t draw(void)
     uint64_t key, none = 0;
     if (getentropy(&key, sizeof key) != 0) /* no system entropy: clock and stack address */
         key = ((uint64_t)wf_clock_ns() ^ (uintptr_t)&key) * UINT64_C(0x9E3779B97F4A7C15);
+    /* Odd, so that it is never 0, which means "not drawn yet". */
     key |= 1;
     return atomic_compare_exchange_strong(&drawn, &none, key) ? key : none;
 }
@@ -29,6 +30,7 @@ uint64_t wf_hash_key(void)
 
 uint32_t wf_hash_bytes(const char *bytes, size_t count)
 {
+    /* The length takes part, so zero padding of the last word cannot make two strings equal. */
     uint64_t key = wf_hash_key(), h = key ^ count, word = 0;
     for (; count >= 8; bytes += 8, count -= 8) {
         memcpy(&word, bytes, 8);

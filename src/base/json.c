@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* json.c - see json.h. */
+/*
+ * json.c - see json.h.
+ *
+ * The state is one `level` per open object or array. Every value passes begin_value, which checks
+ * the place and writes the comma, so no other function knows about separators.
+ */
 #include "base/json.h"
 
 #include <inttypes.h>
@@ -36,6 +41,8 @@ static void begin_item(wf_json *j)
         new_line(j);
 }
 
+/* A value needs a key inside an object and must not have one elsewhere. The document itself holds
+ * one value. */
 static void begin_value(wf_json *j)
 {
     wf_assert(j->keyed == (j->level[j->depth].close == '}'));

@@ -29,9 +29,11 @@ typedef enum {
 size_t wf_json_escape(char out[WF_JSON_ESCAPE], const char *s, size_t n, wf_json_style style,
                       size_t *bytes);
 
+/* Most open objects and arrays; one more fails an assertion. */
 #define WF_JSON_DEPTH 32
 
 typedef struct {
+    /* Not owned. */
     FILE *out;
     int depth;
     bool keyed; /* a key has been written, its value has not */

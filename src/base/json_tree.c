@@ -21,16 +21,23 @@
 
 /* Objects with more members than this get a sorted index. */
 #define FEW_MEMBERS 8
+/* Initial capacity of the stack, in nodes; it doubles when full. */
 #define FIRST_NODES 256
 
 typedef struct {
     wf_arena *arena;
+    /* Name of the text, for messages. */
     const char *what;
+    /* text <= at <= end. Every read of *at is preceded by a check against end: the text has no
+     * NUL. */
     const char *text, *at, *end;
     char *pool; /* the next decoded string is written here */
+    /* [room], of which `used` items belong to open containers. From wf_mem, freed by
+     * wf_json_parse. */
     wf_json_node *stack;
     size_t used, room;
     size_t values; /* parsed so far, to enforce WF_JSON_TREE_VALUES */
+    /* Open containers, at most WF_JSON_TREE_DEPTH: bounds the recursion of read_value. */
     int depth;
 } parser;
 
@@ -39,6 +46,7 @@ typedef struct {
 /* Fails with the line of p->at. */
 static wf_status fail(const parser *p, const char *why)
 {
+    /* Counted only on failure, so that parsing does not track lines. */
     size_t line = 1;
     for (const char *s = p->text; s < p->at; s++)
         line += *s == '\n';
@@ -203,7 +211,8 @@ static wf_status read_double(parser *p, const char *start, double *out)
     return isfinite(*out) ? WF_OK : fail(p, "a number is too large for a double");
 }
 
-/* Returns false when the number does not fit. */
+/* Reads an optional minus and digits, which the caller has checked. Returns false when the number
+ * does not fit. */
 static bool read_integer(const char *s, const char *end, int64_t *out)
 {
     bool negative = *s == '-';
@@ -218,6 +227,8 @@ static bool read_integer(const char *s, const char *end, int64_t *out)
     return negative || wf_mul_i64(value, -1, out);
 }
 
+/* Checks JSON's grammar first, so that strtod never sees text that it alone would accept
+ * (hexadecimal, "inf", a leading plus). */
 static wf_status read_number(parser *p, wf_json_node *node)
 {
     const char *start = p->at;
@@ -248,12 +259,14 @@ static wf_status read_number(parser *p, wf_json_node *node)
         node->integer = 0;
         return read_double(p, start, &node->number);
     }
+    /* The sign of -0 exists only in the double. */
     node->number = node->integer == 0 && *start == '-' ? -0.0 : (double)node->integer;
     return WF_OK;
 }
 
 /* ---- Keys ---- */
 
+/* Orders keys by their bytes; a prefix comes before the longer key. */
 static int compare_keys(const char *a, size_t na, const char *b, size_t nb)
 {
     int order = memcmp(a, b, na < nb ? na : nb);
@@ -301,6 +314,9 @@ static sort_entry *sort(const wf_json_node *child, sort_entry *a, sort_entry *sp
     return a;
 }
 
+/* Builds object->sorted and fails on duplicate keys, which are neighbours after sorting. `entries`
+ * has two halves: the sort alternates between them. n is at most WF_JSON_TREE_VALUES, so no product
+ * overflows and an index fits 32 bits. */
 static wf_status index_keys(parser *p, wf_json_node *object)
 {
     size_t n = object->count;
@@ -326,6 +342,7 @@ static wf_status index_keys(parser *p, wf_json_node *object)
     return status;
 }
 
+/* Fails on duplicate keys. A few members are compared pairwise; more get an index. */
 static wf_status check_keys(parser *p, wf_json_node *object)
 {
     if (object->count > FEW_MEMBERS)
@@ -381,6 +398,7 @@ static wf_status read_item(parser *p, bool keyed)
         skip_space(p);
     }
     if (p->values++ == WF_JSON_TREE_VALUES)
+        /* The number is WF_JSON_TREE_VALUES. */
         return fail(p, "it has more than 8388608 values");
     WF_TRY(read_value(p, &item));
     return push(p, &item);
@@ -404,6 +422,8 @@ static wf_status read_items(parser *p, char close)
     }
 }
 
+/* p->at is at the opening bracket. Items of nested containers have already left the stack, so those
+ * from `first` on are this container's own. */
 static wf_status read_container(parser *p, wf_json_node *node)
 {
     bool object = *p->at++ == '{';

@@ -12,6 +12,7 @@
 #include "base/arena.h"
 #include "base/ctx.h"
 
+/* The parser recurses once per level, so this bounds its use of the stack. */
 #define WF_JSON_TREE_DEPTH 128
 /* Several times the size of the largest tokenizers. A value takes up to 200 bytes during
  * parsing. */

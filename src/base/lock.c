@@ -17,6 +17,7 @@
 
 struct wf_lock {
     wf_ctx *ctx;
+    /* Open while the lock is held: closing it releases the lock. */
     int fd;
 };
 
@@ -52,9 +53,12 @@ static int write_holder(int fd)
     int n = snprintf(text, sizeof text, "%" PRId64 "\n", (int64_t)getpid());
     if (ftruncate(fd, 0) != 0)
         return errno;
+    /* The file offset is still 0: the file was only read with pread. */
     return wf_file_put(fd, &(wf_piece){text, (size_t)n}, 1);
 }
 
+/* Locks the open file without waiting and writes the process id. On failure the caller closes
+ * fd. */
 static wf_status take(wf_ctx *ctx, const char *path, int fd, int64_t *holder)
 {
     while (flock(fd, LOCK_EX | LOCK_NB) != 0) {

@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 
+/* Further cores are not counted. */
 #define MOST_CORES 4096
 
 /* ---- /proc/cpuinfo: one paragraph per hardware thread ---- */
@@ -45,6 +46,8 @@ static void add_core(core_set *set, long package, long core)
 
 static void read_cpuinfo(wf_machine *m)
 {
+    /* 64 KiB, too much for a small stack. Static, so only one thread at a time may call
+     * wf_machine_get. */
     static core_set set;
     char line[512], *value;
     long package = 0;
@@ -95,6 +98,8 @@ static int count_bits(const char *map)
 static uint64_t last_cache(int threads)
 {
     char line[1024];
+    /* Indices are in order of level, and x86 has four (L1 data, L1 code, L2, L3): search from above
+     * for the last one that exists. */
     for (int i = 8; i >= 0; i--) {
         read_line(i, "size", line, sizeof line);
         uint64_t bytes = strtoull(line, NULL, 10) * 1024; /* "32768K" */

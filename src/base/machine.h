@@ -13,6 +13,7 @@ typedef struct {
     uint64_t cache;     /* bytes of the last-level cache, all slices together; 0: unknown */
 } wf_machine;
 
+/* Reads files, so it is not for hot paths. Not thread-safe. */
 void wf_machine_get(wf_machine *out);
 /* Returns this process's peak resident memory in bytes; 0: unknown. */
 uint64_t wf_machine_peak_resident(void);

@@ -45,6 +45,8 @@ void wf_ctx_mem_stats(const wf_ctx *ctx, wf_mem_stats *out)
     *out = ctx->mem;
 }
 
+/* Returns a block's header and checks that the block is alive and belongs to this context. Leaves
+ * the header unpoisoned: the callers free the block. */
 static header *header_of(wf_ctx *ctx, void *p)
 {
     header *h = (header *)p - 1;
@@ -100,6 +102,7 @@ void *wf_mem_new(wf_ctx *ctx, size_t bytes)
         return NULL;
     }
 
+    /* Rounds base up to WF_MEM_ALIGN. calloc aligns to 16 only; `total` includes the slack. */
     header *h = (header *)(void *)(base + (-(uintptr_t)base & (WF_MEM_ALIGN - 1)));
     *h = (header){.magic = MAGIC_LIVE, .bytes = bytes, .base = base, .ctx = ctx, .mapped = mapped};
     char *p = (char *)(h + 1);
@@ -121,6 +124,8 @@ void *wf_mem_array(wf_ctx *ctx, size_t count, size_t size)
     return wf_mem_new(ctx, bytes);
 }
 
+/* Always copies: realloc would neither keep the alignment of 64 nor zero the new bytes. Callers
+ * that double their capacity copy each byte a bounded number of times. */
 void *wf_mem_grow(wf_ctx *ctx, void *p, size_t bytes)
 {
     void *q = wf_mem_new(ctx, bytes);
@@ -138,6 +143,7 @@ void *wf_mem_room(wf_ctx *ctx, void *p, int count, int *room, size_t size)
         return p;
     int wanted = count < 16 ? 16 : count <= INT_MAX / 2 ? count * 2 : INT_MAX;
     size_t bytes;
+    /* wanted == count only at INT_MAX: the list cannot grow. */
     if (wanted == count || !wf_mul_size((size_t)wanted, size, &bytes))
         bytes = SIZE_MAX;
     void *grown = wf_mem_grow(ctx, p, bytes);

@@ -11,10 +11,13 @@
 
 #include "base/ctx.h"
 
+/* Bytes: a cache line, and an AVX-512 register. */
 #define WF_MEM_ALIGN 64
 
 /* bytes may be 0: the result is a unique pointer. */
 void *wf_mem_new(wf_ctx *ctx, size_t bytes);
+/* Allocates count * size bytes; a product that overflows fails like any other shortage of
+ * memory. */
 void *wf_mem_array(wf_ctx *ctx, size_t count, size_t size);
 
 /* Resizes as realloc does and zeroes the new bytes. A failure leaves p valid. p may be NULL. */

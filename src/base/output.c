@@ -4,6 +4,7 @@
 
 #include "base/path.h"
 
+/* Bounds the listing of an output folder, which only has to tell whether it is empty. */
 #define MOST_ENTRIES ((size_t)1 << 20)
 
 static wf_status check_inputs(wf_ctx *ctx, const char *path, const char *const *inputs, int count)

@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 
+/* As wf_file_fail (file_priv.h). */
 static wf_status fail_errno(wf_ctx *ctx, const char *verb, const char *path, int error)
 {
     char why[128];
@@ -57,6 +58,7 @@ bool wf_path_ends(const char *path, const char *end)
 char *wf_path_join(wf_arena *arena, const char *folder, const char *name)
 {
     size_t n = strlen(folder), bytes = strlen(name) + 1;
+    /* An empty folder adds no slash, so that the path stays relative. */
     bool slash = n > 0 && folder[n - 1] != '/';
     char *path = wf_arena_alloc(arena, n + slash + bytes);
     if (!path)
@@ -85,6 +87,7 @@ wf_status wf_path_remove(wf_ctx *ctx, const char *path)
     return unlink(path) == 0 || errno == ENOENT ? WF_OK : fail_errno(ctx, "remove", path, errno);
 }
 
+/* Device and inode identify a file, whatever path or link leads to it. */
 bool wf_path_same(const char *a, const char *b)
 {
     struct stat x, y;
@@ -124,6 +127,7 @@ static wf_status read_names(wf_arena *arena, const char *path, DIR *dir, size_t 
                             name_list *list)
 {
     for (;;) {
+        /* readdir returns NULL both at the end and on failure; only errno distinguishes them. */
         errno = 0;
         const struct dirent *entry = readdir(dir);
         if (!entry)
@@ -161,6 +165,7 @@ wf_status wf_path_list(wf_arena *arena, const char *path, size_t limit, const ch
     return status;
 }
 
+/* Follows links when the path exists: a link to a folder is a folder. */
 wf_status wf_path_make_folder(wf_ctx *ctx, const char *path)
 {
     if (mkdir(path, 0777) == 0 || (errno == EEXIST && wf_path_look(path) == WF_PATH_FOLDER))

@@ -10,6 +10,8 @@
 #include <math.h>
 #include <stdint.h>
 
+/* Computes one block: ten rounds of two 32 x 32 -> 64 bit products, with the constants of the
+ * paper. The tests compare it with published vectors. */
 static inline void wf_philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
@@ -57,6 +59,7 @@ static inline uint32_t wf_rng_u32(wf_rng *r)
     if (r->left == 0) {
         wf_philox4x32(r->counter, r->key, r->block);
         r->left = 4;
+        /* 64-bit increment. It never carries into the stream, words 2 and 3. */
         if (++r->counter[0] == 0)
             ++r->counter[1];
     }
@@ -69,7 +72,7 @@ static inline uint64_t wf_rng_u64(wf_rng *r)
     return (uint64_t)wf_rng_u32(r) << 32 | low;
 }
 
-/* Uniform in [0, n), without bias; n > 0. */
+/* Uniform in [0, n), without bias; n > 0. Rejects less than half of the draws, for any n. */
 static inline uint64_t wf_rng_below(wf_rng *r, uint64_t n)
 {
     uint64_t excess = (0 - n) % n; /* 2^64 mod n: the remaining range is a multiple of n */

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 
+/* Two numbers of WF_TEXT_DOUBLE bytes and the words around them. */
 #define WF_RANGE_WORDS 96
 
 typedef struct {

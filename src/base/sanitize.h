@@ -2,9 +2,9 @@
 /*
  * sanitize.h - checks of whole memory ranges for the address sanitizer.
  *
- * Checking each load of a hot inner loop takes most of a sanitized run. Such a loop is in a file that is
- * not instrumented, and its caller checks the ranges that it reads and writes, once. In other builds the
- * check is empty.
+ * Checking each load of a hot inner loop takes most of a sanitized run. Such a loop is in a file
+ * that is not instrumented, and its caller checks the ranges that it reads and writes, once. In
+ * other builds the check is empty.
  */
 #ifndef WF_BASE_SANITIZE_H
 #define WF_BASE_SANITIZE_H

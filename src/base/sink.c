@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* sink.c - see sink.h. */
+/*
+ * sink.c - see sink.h.
+ *
+ * Order of a commit: write all bytes, sync the file, close it, rename it, sync the folder. The file
+ * is synced before the rename, so that after a power failure the final name never names a file with
+ * missing bytes; the folder after it, so that the name itself is durable.
+ */
 #define _DEFAULT_SOURCE /* realpath */
 #include "base/sink.h"
 
@@ -13,6 +19,8 @@
 #include "base/file_priv.h"
 #include "base/mem.h"
 
+/* Bytes. Smaller writes are gathered into system calls of about this size; larger ones are passed
+ * on directly. */
 #define GATHER_BYTES ((size_t)1 << 20)
 
 struct wf_sink {
@@ -88,6 +96,7 @@ wf_status wf_sink_open(wf_ctx *ctx, const char *path, wf_sink **out)
     return status;
 }
 
+/* Writes at the file's current offset, with fault injection. */
 static wf_status put(wf_sink *s, const void *data, size_t bytes)
 {
     int error = wf_file_fault(s->ctx) ? EIO : wf_file_put(s->fd, &(wf_piece){data, bytes}, 1);
@@ -109,6 +118,8 @@ wf_status wf_sink_write(wf_sink *s, const void *data, size_t bytes)
     return WF_OK;
 }
 
+/* pwrite leaves the file offset at the end, so later writes append. Flushes first: the bytes to
+ * overwrite may still be in the buffer. */
 wf_status wf_sink_patch(wf_sink *s, uint64_t offset, const void *data, size_t bytes)
 {
     wf_assert(s->fd >= 0);
@@ -135,6 +146,7 @@ wf_status wf_sink_seal(wf_sink *s)
     wf_mem_free(s->ctx, s->gathered); /* many sealed files may wait for their commit */
     s->gathered = NULL;
     s->count = 0;
+    /* Pipes and devices, written in place, cannot be synced. */
     int error = wf_file_fault(s->ctx) ? EIO : s->temporary && fsync(s->fd) != 0 ? errno : 0;
     if (close(s->fd) != 0 && error == 0)
         error = errno;

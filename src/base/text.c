@@ -45,6 +45,7 @@ int wf_text_distance(const char *a, const char *b)
 const char *wf_text_nearest(const char *word, const char *const *list, int n)
 {
     const char *nearest = NULL;
+    /* Strictly closer than `below` wins: at first one more than the largest distance allowed. */
     int third = (int)(strnlen(word, WF_TEXT_WORD) / 3);
     int below = (third > 1 ? third : 1) + 1;
     for (int i = 0; i < n; i++) {
@@ -104,6 +105,8 @@ size_t wf_text_utf8(const char *text, size_t n)
     return length;
 }
 
+/* Writes the continuation bytes from the last to the second, six bits each, then the lead byte with
+ * the rest. */
 size_t wf_text_put_utf8(char *to, unsigned c)
 {
     size_t length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
@@ -162,6 +165,7 @@ void wf_text_size(char out[WF_TEXT_SIZE], double bytes)
 {
     static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB"};
     int unit = 0;
+    /* 999.5 and 9.95 are the bounds at which rounding would print "1000 kB" or "10.0 MB". */
     for (; bytes >= 999.5 && unit < 4; unit++)
         bytes /= 1000;
     snprintf(out, WF_TEXT_SIZE, unit && bytes < 9.95 ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
@@ -199,6 +203,7 @@ void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value)
     /* Any decimal number of up to 15 digits survives conversion to a normal double and back, so if
      * such a form exists, the first attempt finds it. */
     char text[WF_TEXT_DOUBLE];
+    /* 17 digits always suffice for a double, so the loop ends. */
     int digits = 15;
     do
         snprintf(text, sizeof text, "%.*g", digits, value);
@@ -215,6 +220,8 @@ void wf_text_from_double(char out[WF_TEXT_DOUBLE], double value)
     *out = '\0';
 }
 
+/* strtod follows the locale's decimal point, so the text is copied with that point in place of the
+ * dot. Numbers of more than 56 characters are refused. */
 bool wf_text_to_double(const char **s, double *out)
 {
     char text[64], *end;

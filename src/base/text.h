@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <string.h>
 
+/* "-1.7976931348623157e+308" has 24 characters; the rest is for a locale's decimal point of several
+ * bytes. */
 #define WF_TEXT_DOUBLE 40
 
 #define WF_PRINTF(format, args) __attribute__((__format__(__printf__, format, args)))

@@ -108,7 +108,9 @@ struct team {
 };
 
 static team teams[TEAMS];
-static int cpus[WF_CORES_MAX], cores, capacity; /* capacity: threads that can run concurrently */
+/* Set once by look_at_machine, then only read. cpus: one processor of each core first, then the
+ * siblings; capacity: threads that can run concurrently. */
+static int cpus[WF_CORES_MAX], cores, capacity;
 static bool pin;
 static pthread_once_t machine_once = PTHREAD_ONCE_INIT, pool_once = PTHREAD_ONCE_INIT;
 
@@ -141,6 +143,8 @@ int wf_threads_available(void)
     char *end = NULL;
     long asked = text ? strtol(text, &end, 10) : 0;
     if (asked > 0 && !*end)
+        /* The user's number may exceed the processors: capacity still limits how many threads
+         * run. */
         return clamp(asked, 1, THREADS_MAX);
     pthread_once(&machine_once, look_at_machine);
     return clamp(cores, 1, THREADS_MAX);
@@ -240,8 +244,8 @@ static uint64_t all_pieces(const loop *l, int unit)
     return (uint64_t)((items_of(l, unit) - 1) / l->piece + 1) << 32;
 }
 
-/* Takes the first or the last of the remaining pieces. Returns its index, or -1 when none is
- * left. */
+/* Takes the first or the last of the remaining pieces. Returns its index, or -1 when none is left.
+ * Relaxed order suffices: the claim made the loop visible, and `done` publishes the results. */
 static int64_t take_piece(_Atomic uint64_t *left, bool first)
 {
     uint64_t was = atomic_load_explicit(left, memory_order_relaxed), now;
@@ -269,6 +273,8 @@ static void run_pieces(team *t, int unit)
     }
 }
 
+/* Runs the ranges unit, unit + units, unit + 2 * units, and so on: one range unless there are more
+ * than 1024. */
 static void run_ranges(const loop *l, int unit)
 {
     for (int i = unit; i < l->parts; i += l->units) {
@@ -302,7 +308,9 @@ static void wake_caller(team *t)
     pthread_cond_signal(&t->done);
 }
 
-/* Runs the unit unless it is already claimed. */
+/* Runs the unit unless it is already claimed. Safe with an old post: states only grow, so an old
+ * number cannot claim. The final store and the load of `waiting` are one of the four pairs
+ * above. */
 static void try_unit(team *t, uint64_t number, int unit)
 {
     _Atomic uint64_t *state = &t->slots[unit].state;
@@ -317,6 +325,7 @@ static void try_unit(team *t, uint64_t number, int unit)
         wake_caller(t);
 }
 
+/* Decode a post. Post 0, before the first loop, has the number 0, which try_unit always refuses. */
 static uint64_t number_of(uint64_t post)
 {
     return post >> UNIT_BITS;
@@ -342,6 +351,7 @@ static int first_unit(int i, int crew, int units)
     return (int)((int64_t)i * units / crew);
 }
 
+/* Members that take part: no more than can run at once. */
 static int crew_of(int units)
 {
     return units < capacity ? units : capacity;
@@ -376,6 +386,8 @@ static void sleep_worker(slot *w, uint64_t seen)
     team *t = w->team;
     atomic_fetch_sub_explicit(&awake, 1, memory_order_relaxed);
     pthread_mutex_lock(&w->lock);
+    /* This store before the load of `post`, and the caller's store of `post` before its load of
+     * `asleep`: see the top of the file. */
     atomic_store(&w->asleep, true);
     atomic_fetch_add(&t->sleepers, 1);
     if (atomic_load(&t->post) != seen)
@@ -403,6 +415,7 @@ static uint64_t await_post(slot *w, uint64_t seen)
     return atomic_load_explicit(&t->post, memory_order_acquire);
 }
 
+/* Only the first team is pinned: worker i of every team would get the same processor. */
 static void *run_worker(void *arg)
 {
     slot *w = arg;
@@ -552,6 +565,8 @@ static void run_loop(team *t, const loop *l)
     t->loop = *l;
     for (int i = 0; l->piece && i < units; i++)
         atomic_store_explicit(&t->slots[i].left, all_pieces(l, i), memory_order_relaxed);
+    /* Claimed before the post, so that no worker takes range 0, which the caller runs by
+     * contract. */
     atomic_store_explicit(&t->slots[0].state, claimed(number), memory_order_relaxed);
     atomic_store(&t->post, post);
     wake_some(t, 0, crew);
@@ -565,6 +580,7 @@ static void run_loop(team *t, const loop *l)
         try_unit(t, number, i);
     inside = false;
     wait_for_all(t, post);
+    /* Pairs with take_team's acquire: the next caller sees number, workers and wanted. */
     atomic_store_explicit(&t->held, false, memory_order_release);
 }
 

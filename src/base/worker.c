@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* worker.c - see worker.h. */
+/*
+ * worker.c - see worker.h.
+ *
+ * A run passes through three states: started, done, and waited for (started is false again). One
+ * condition variable announces every change.
+ */
 #include "base/worker.h"
 
 #include "base/mem.h"
@@ -10,6 +15,7 @@ struct wf_worker {
     wf_ctx *ctx;
     wf_work_fn *fn;
     void *arg;
+    /* Invalid when `alone`. */
     pthread_t id;
     pthread_mutex_t lock; /* protects started, done, ending */
     pthread_cond_t changed;
@@ -66,6 +72,7 @@ void wf_worker_start(wf_worker *w)
 void wf_worker_wait(wf_worker *w)
 {
     pthread_mutex_lock(&w->lock);
+    /* Under the lock, but nobody competes for it: there is no second thread. */
     if (w->alone && w->started) {
         w->fn(w->arg);
         w->done = true;

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
+/* Initial capacity; it doubles when full. */
 #define FIRST_BYTES 4096
 
 /* Makes room for `bytes` more and the NUL. Doubles the capacity: appending is linear overall. */
@@ -33,6 +34,7 @@ static bool make_room(wf_writer *w, size_t bytes)
     return true;
 }
 
+/* The first attempt learns the length if the text does not fit; the second has room for it. */
 void wf_writer_print(wf_writer *w, const char *fmt, ...)
 {
     size_t wanted = 0;
@@ -95,6 +97,8 @@ void wf_writer_xml(wf_writer *w, const char *text, size_t most)
             return;
         }
         taken = wf_text_escape(one, text, left);
+        /* one[0] is never NUL, which strchr would find: wf_text_escape writes a NUL byte as
+         * \x00. */
         if (strchr("<>&\"'", one[0]))
             wf_writer_print(w, "&#%d;", one[0]);
         else
@@ -104,6 +108,7 @@ void wf_writer_xml(wf_writer *w, const char *text, size_t most)
 
 wf_status wf_writer_take(wf_writer *w, char **out, size_t *bytes)
 {
+    /* Allocates even when nothing was written, so that the result is "" and not NULL. */
     wf_status status = make_room(w, 0) ? WF_OK : w->status;
     *out = NULL;
     if (bytes)

@@ -14,7 +14,9 @@
 typedef struct {
     wf_ctx *ctx;
     char *text; /* NUL-terminated after the first write; NULL before */
+    /* Bytes used, without the NUL; bytes allocated. */
     size_t len, cap;
+    /* WF_ERR_MEMORY after a failure: all writes are then ignored. */
     wf_status status;
 } wf_writer;
 
