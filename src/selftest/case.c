@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* case.c - builds a case: its operands, the node under test, and the values to read. */
+/*
+ * case.c - builds a case: its operands, the node under test, and the values to read.
+ *
+ * An operand exists twice: as doubles that are exactly representable in its type, for the
+ * reference, and as elements of that type, for the device. Both sides therefore start from equal
+ * numbers, and every difference between them is an error of the device. After a failure the helpers
+ * return NULL; the graph accepts NULL operands and keeps its first error.
+ */
 #include "selftest/case.h"
 
 #include <math.h>
@@ -14,6 +21,7 @@
 
 static void *case_alloc(wf_case *c, int64_t count, size_t size)
 {
+    /* Counts come from the tables of cases, so the product cannot overflow. */
     void *p = wf_arena_alloc(&c->arena, (size_t)count * size);
     if (!p)
         c->status = WF_ERR_MEMORY;
@@ -44,6 +52,7 @@ wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool
     }
     wf_operand *o = &c->operand[c->operands];
     char name[16];
+    /* Names need to be unique only within the graph. */
     snprintf(name, sizeof name, "x%d", c->operands);
     o->value = (state ? wf_state : wf_input)(c->g, name, type, (int)dims.n, dims.d);
     if (!o->value)
@@ -91,6 +100,7 @@ static wf_value *operand(wf_case *c, wf_type type, wf_dims dims, double *v, bool
     int64_t count = wf_dims_count(&dims);
     for (int64_t i = 0; i < count; i++)
         v[i] = wf_number_round(type, v[i]);
+    /* States cannot be views: updates need the state itself. */
     if (state || c->views == 0)
         return wf_case_source(c, type, dims, v, state);
     wf_value *value = wf_case_view(c, type, dims, v, c->views);
@@ -99,6 +109,8 @@ static wf_value *operand(wf_case *c, wf_type type, wf_dims dims, double *v, bool
     return value;
 }
 
+/* Draws uniform values in [lo, hi), integers in [lo, hi], one random word per element. Not rounded
+ * to the type. */
 static double *draw(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
 {
     int64_t count = wf_dims_count(&dims);
@@ -281,6 +293,8 @@ wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type 
 
     uint64_t stream = wf_case_stream(row, variant, type);
     wf_rng_init(&c->rng, seed, stream);
+    /* A stream of its own: the shapes of views must not change the values of operands, which the
+     * dense case is compared with. */
     wf_rng_init(&c->view_rng, seed ^ (uint64_t)views << 32, ~stream);
 
     wf_status status = wf_graph_new(ctx, &c->g);

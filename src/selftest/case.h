@@ -2,9 +2,10 @@
 /*
  * case.h - one case of the selftest: a small graph around one node, and its operands.
  *
- * A row of the tables names a function that builds the variants of a case with the helpers below. The function is
- * called for every check of the case (dense operands, views, gradient, expansion) and draws the same values each
- * time: its random stream depends only on seed, op, variant and type.
+ * A row of the tables names a function that builds the variants of a case with the helpers below.
+ * The function is called for every check of the case (dense operands, views, gradient, expansion)
+ * and draws the same values each time: its random stream depends only on seed, op, variant and
+ * type.
  */
 #ifndef WF_SELFTEST_CASE_H
 #define WF_SELFTEST_CASE_H
@@ -13,7 +14,9 @@
 #include "graph/graph.h"
 #include "selftest/number.h"
 
+/* Inputs and states of one case; more are reported as an internal error. */
 #define WF_CASE_OPERANDS 24
+/* Values read after a run; more fail an assertion. */
 #define WF_CASE_READS 24
 
 typedef struct wf_case wf_case;
@@ -43,18 +46,20 @@ typedef struct {
         .types = (under_test), .label = #which, __VA_ARGS__                       \
     }
 
-/* Bounds, in roundoffs of f32 times the sum of the absolute terms. A kernel may sum in any order and round a few
- * times; an expansion rounds after every step; a gradient does both. */
+/* Bounds, in roundoffs of f32 times the sum of the absolute terms. A kernel may sum in any order
+ * and round a few times; an expansion rounds after every step; a gradient does both. */
 #define WF_CASE_FORWARD 8
 #define WF_CASE_GRADIENT 64
 #define WF_CASE_EXPANSION 64
 
 /* An input or state of the graph, with its contents. */
 typedef struct {
+    /* The source: an input, a state, or a state's copy. */
     wf_node *node;
     wf_value *value; /* the operand: the source's output, or a view of it */
     double *v;       /* values, representable in the type, dense in its shape */
     void *bytes;     /* the same values as elements of the type */
+    /* Bytes. */
     size_t size;
     bool constant; /* its gradient is not checked */
 } wf_operand;
@@ -62,6 +67,7 @@ typedef struct {
 /* A value to read after a run: a named output, or a state. */
 typedef struct {
     char name[16];
+    /* Its type and shape are those of `bytes`. */
     wf_value *value;
     void *bytes;
     size_t size;
@@ -75,7 +81,9 @@ struct wf_case {
     const wf_case_row *row;
     int variant;
     wf_type type; /* under test */
+    /* Values of operands. */
     wf_rng rng;
+    /* Shapes and offsets of views. */
     wf_rng view_rng;
     int views;        /* depth of the views that operands are made from; 0: operands are inputs */
     wf_status status; /* first failure of the helpers; the graph has its own */
@@ -92,8 +100,10 @@ struct wf_case {
     bool untouched;   /* apply is 0: states must keep their bits */
 };
 
-/* ---- Helpers for build functions. They return NULL on failure, which the graph propagates. ---- */
+/* ---- Helpers for build functions. They return NULL on failure, which the graph propagates.
+ * ---- */
 
+/* A shape literal, D(3, 5); D0 is a scalar. WF_LENGTH is the length of an array, as int. */
 #define D(...) ((wf_dims){sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), {__VA_ARGS__}})
 #define D0 ((wf_dims){0, {0}})
 #define WF_LENGTH(array) ((int)(sizeof(array) / sizeof *(array)))
@@ -117,12 +127,13 @@ wf_value *wf_case_i32_given(wf_case *c, wf_dims dims, const int32_t *v);
 /* i32[3] for random ops. */
 wf_value *wf_case_key(wf_case *c);
 wf_value *wf_case_state(wf_case *c, wf_type type, wf_dims dims, double lo, double hi);
-/* The copy of a state, the last operand so far, in the type under test. The copy exists but has not been written. */
+/* The copy of a state, the last operand so far, in the type under test. The copy exists but has not
+ * been written. */
 wf_value *wf_case_state_copy(wf_case *c, wf_value *state);
 /* The operand `apply` of update ops. which 0: absent, 1: true, 2: false. */
 wf_value *wf_case_apply(wf_case *c, int which);
-/* An operand with the reference's values of `value`: results of a forward op, saved for the backward op under
- * test. */
+/* An operand with the reference's values of `value`: results of a forward op, saved for the
+ * backward op under test. */
 wf_value *wf_case_frozen(wf_case *c, wf_value *value);
 /* Excludes an operand from the gradient check. */
 wf_value *wf_case_constant(wf_case *c, wf_value *operand);
@@ -147,18 +158,19 @@ void wf_case_free(wf_case *c);
 wf_status wf_case_status(wf_case *c);
 /* Returns the elements of all operands and results. Large cases get fewer checks. */
 int64_t wf_case_size(const wf_case *c);
+/* Elements from which a case is large. */
 #define WF_CASE_LARGE 8000
 
-/* Adds an input or state with the values v, which stay borrowed. For quantized types, v holds the index of each
- * element in c->blocks, or poison; the call replaces the indices by values. */
+/* Adds an input or state with the values v, which stay borrowed. For quantized types, v holds the
+ * index of each element in c->blocks, or poison; the call replaces the indices by values. */
 wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool state);
 /* Returns an operand with the values v that is a view, `depth` views deep, of a larger source. */
 wf_value *wf_case_view(wf_case *c, wf_type type, wf_dims dims, double *v, int depth);
 
 /* Reads a value after runs: makes it an output, unless it is a version of a state. */
 wf_status wf_case_read(wf_case *c, const char *name, wf_value *value, const void *same);
-/* Compiles `graph` (the case's own, or one derived from it) and runs it on the operands. Results go to
- * read[].bytes. Sets *repeats if a second run gives the same bits. */
+/* Compiles `graph` (the case's own, or one derived from it) and runs it on the operands. Results go
+ * to read[].bytes. Sets *repeats if a second run gives the same bits. */
 wf_status wf_case_run(wf_case *c, wf_graph *graph, wf_device *device, bool *repeats);
 /* The same with all passes. wf_case_run tests kernels, so it skips passes that change nodes. */
 wf_status wf_case_run_with(wf_case *c, wf_graph *graph, wf_device *device,
@@ -179,8 +191,9 @@ typedef struct {
 
 /* Prepares an evaluation up to node `last`. The case's arena owns it. */
 wf_status wf_eval_new(wf_case *c, const wf_node *last, wf_eval **out);
-/* Evaluates. With `rounded`, results that other nodes read are rounded to their type, as on a device. Without,
- * everything stays float64, smooth enough for finite differences. The last node is never rounded. */
+/* Evaluates. With `rounded`, results that other nodes read are rounded to their type, as on a
+ * device. Without, everything stays float64, smooth enough for finite differences. The last node is
+ * never rounded. */
 wf_status wf_eval_run(wf_eval *e, bool rounded);
 
 /* Stores at most cap rows of one op, generated rows included. Returns their total number. */

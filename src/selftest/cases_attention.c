@@ -2,6 +2,7 @@
 /* cases_attention.c - cases of attention (packed and paged), its gradient, and kv_append. */
 #include "selftest/case.h"
 
+/* Sizes of the fixed arrays in the tables and below. */
 #define MOST_SEQUENCES 5
 #define MOST_ROWS 400
 #define NARROW (WF_TYPE_BIT(WF_F16) | WF_TYPE_BIT(WF_BF16))
@@ -9,8 +10,11 @@
 /* ---- Packed ---- */
 
 static const struct attention_case {
+    /* Tokens, query heads, KV heads, elements of a head of q and k, of v. */
     int64_t n, h, hk, d, dv;
     int sequences;
+    /* [sequences + 1] first row of each sequence, and the end of the last; rows outside belong to
+     * none. */
     int32_t start[MOST_SEQUENCES + 1];
     int32_t first; /* position of a sequence's first row; below 0: random positions */
     wf_attention_options o;
@@ -53,8 +57,8 @@ static const struct attention_case {
     {5, 1, 1, 300, 270, 1, {0, 5}, 0, {0}},
 };
 
-/* Several tiles of tensor core kernels, which take narrow types and these head sizes. The first two are small enough
- * to be tested as views and with unread outputs. */
+/* Several tiles of tensor core kernels, which take narrow types and these head sizes. The first two
+ * are small enough to be tested as views and with unread outputs. */
 static const struct attention_case tile_cases[] = {
     {15, 1, 1, 64, 64, 2, {1, 8, 15}, 0, {0}},
     {7, 1, 1, 128, 128, 1, {0, 7}, 0, {.length = 7}},
@@ -64,10 +68,12 @@ static const struct attention_case tile_cases[] = {
     {270, 1, 1, 128, 128, 1, {0, 270}, 0, {.length = 270, .window = 130}},
     {331, 3, 1, 64, 64, 3, {5, 70, 71, 257}, 0, {0}}, /* tokens in no sequence, three heads */
     {385, 4, 2, 128, 128, 2, {130, 200, 384}, 0, {.window = 100}},
-    /* Later scores far exceed those of the first tile. Not for gradients: some are too small for bf16. */
+    /* Later scores far exceed those of the first tile. Not for gradients: some are too small for
+     * bf16. */
     {193, 1, 1, 64, 64, 1, {0, 193}, 0, {.window = 65, .scale = 4}},
     {257, 1, 1, 128, 128, 1, {0, 257}, 0, {.window = 129, .scale = 4}},
 };
+/* The last entries of tile_cases, which attention_grad leaves out. */
 enum { STEEP_CASES = 2 };
 
 static wf_value *starts(wf_case *c, const int32_t *start, int sequences)
@@ -140,11 +146,13 @@ static void build_attention_grad_tiles(wf_case *c)
 #define NONE -77 /* a table entry that no kernel may read */
 
 static const struct paged_case {
+    /* As in attention_case. */
     int64_t n, h, hk, d, dv;
     int64_t pool, page, pages; /* pages of the pool, rows of a page, pages of a sequence */
     int sequences;
     int32_t start[MOST_SEQUENCES + 1];
     int32_t table[16]; /* [sequences][pages] */
+    /* Positions of each sequence in the pool, its rows in this call included. */
     int32_t length[MOST_SEQUENCES];
     bool mixed; /* the pool has another type */
     wf_attention_options o;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_elementwise.c - cases of elementwise ops: generated from ops.def, and a few with their own rows. */
+/* cases_elementwise.c - cases of elementwise ops: generated from ops.def, and a few with their own
+ * rows. */
 #include <math.h>
 
 #include "selftest/case.h"
@@ -30,6 +31,7 @@ void wf_case_build_unary(wf_case *c)
 }
 const int wf_case_unary_variants = WF_LENGTH(shapes) + 1;
 
+/* Shapes of two operands: equal, empty, and broadcast on either side or on both. */
 static const struct {
     wf_dims a, b;
 } pairs[] = {
@@ -60,6 +62,7 @@ static void build_binary_special(wf_case *c)
 void wf_case_build_binary(wf_case *c)
 {
     wf_ref_range ra = wf_ref_operand_range(c->row->op, 0), rb = wf_ref_operand_range(c->row->op, 1);
+    /* Products of two such values fit 32 bits; build_binary_special covers the wrap-around. */
     if (c->type == WF_I32)
         ra = rb = (wf_ref_range){-30000, 30000};
     if (c->variant == WF_LENGTH(pairs)) {

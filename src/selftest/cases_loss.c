@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_loss.c - cases of cross_entropy, its gradient, and head_loss, which fuses both with the head. */
+/* cases_loss.c - cases of cross_entropy, its gradient, and head_loss, which fuses both with the
+ * head. */
 #include "selftest/case.h"
 
 static const struct loss_case {
+    /* [..., V] */
     wf_dims logits;
+    /* Logits are in [-range, range]. */
     double range;
     bool ignore; /* some targets are ignored */
     wf_cross_entropy_options o;
@@ -32,6 +35,7 @@ static const struct loss_case {
 /* Makes targets for logits of this shape. */
 static wf_value *targets(wf_case *c, wf_dims shape, bool ignore, int64_t ignore_index)
 {
+    /* Enough for the rows of every case in this file. */
     int32_t v[300];
     int64_t classes = shape.d[--shape.n];
     shape.d[shape.n] = 0;
@@ -73,6 +77,8 @@ static const struct head_case {
     wf_dims x; /* [..., C] */
     int64_t classes;
     bool grad, ignore, mixed; /* mixed: w has another type */
+    /* In order: ignore_index, label_smoothing, z_loss, softcap, chunk (rows at once), frozen (no
+     * dw). */
     wf_attr_head_loss a;
 } head_cases[] = {
     {{1, {5}}, 4, true, false, false, {.ignore_index = -100}},

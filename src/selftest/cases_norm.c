@@ -8,6 +8,8 @@ static const struct norm_case {
     wf_dims x;
     int params; /* 0: none, 1: gamma, 2: gamma and beta */
     bool mixed; /* gamma and beta have another type */
+    /* The elements of x are in [lo, hi]. Ranges around 10 and 1000 test the cancellation in x -
+     * mean. */
     double eps, lo, hi;
 } norm_cases[] = {
     {{1, {7}}, 2, false, 1e-5, -2, 2},
@@ -52,8 +54,8 @@ static wf_value *layer_norm(wf_case *c, wf_value *x, wf_value *gamma)
     return wf_layer_norm(c->g, x, gamma, gamma ? param(c, t, 1) : NULL, t->eps);
 }
 
-/* The gradient of layer_norm uses x minus the saved f32 mean. For values around 10 this is less exact than the
- * bound for values around 1 allows, about once in some hundred runs. */
+/* The gradient of layer_norm uses x minus the saved f32 mean. For values around 10 this is less
+ * exact than the bound for values around 1 allows, about once in some hundred runs. */
 static double gradient_bound(const struct norm_case *t)
 {
     return t->lo > 2 ? 256 : 0;

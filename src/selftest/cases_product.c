@@ -4,6 +4,7 @@
 
 static const struct matmul_case {
     wf_dims batch;
+    /* [m, k] times [k, n]. Sizes of 0 occur in every place. */
     int64_t m, k, n;
     int transposes; /* bit 0: a is transposed, bit 1: b */
     bool mixed;     /* b has another type */

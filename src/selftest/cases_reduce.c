@@ -8,6 +8,7 @@
 
 static const struct reduce_case {
     wf_dims shape;
+    /* Bit a: axis a is reduced. */
     uint32_t axes;
     bool keep;
 } reduce_cases[] = {
@@ -36,6 +37,7 @@ static const struct reduce_case {
     {{1, {0}}, 1, false},
     {{3, {2, 0, 3}}, 2, true},
 };
+/* Indices into reduce_cases: the entry with special values, and the first empty reduction. */
 #define REDUCE_SPECIAL 20
 #define REDUCE_EMPTY 21
 

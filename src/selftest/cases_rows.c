@@ -37,6 +37,7 @@ static void build_gather_rows_blocks(wf_case *c)
 }
 
 static const struct rows_case {
+    /* The rows are x.d[0]; n of them are selected. */
     wf_dims x;
     int64_t n;
 } rows_cases[] = {

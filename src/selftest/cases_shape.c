@@ -22,6 +22,7 @@ static void build_cast(wf_case *c)
     wf_type to = plain[c->variant % 8];
     int n = WF_LENGTH(marks) - (wf_type_get(c->type)->kind == WF_KIND_INT ? 3 : 0);
     wf_value *x;
+    /* Variants 0 to 7 cast special values to each type, 8 to 15 random ones. */
     if (c->variant < 8) {
         c->no_gradient = true;
         x = wf_case_given(c, c->type, D(n), marks);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* cases_source.c - cases of ops that make values: input, state and state_copy (through a copy), fill,
- * iota, uniform. */
+/* cases_source.c - cases of ops that make values: input, state and state_copy (through a copy),
+ * fill, iota, uniform. */
 #include <math.h>
 
 #include "selftest/case.h"

@@ -59,6 +59,8 @@ static const struct adamw_case {
     int32_t step;
     int apply;
     bool mixed; /* the moments have another type than p */
+    /* beta1, beta2, eps, weight_decay; -1 is the public API's way to write 0, since 0 means the
+     * default. */
     wf_adamw_options o;
 } adamw_cases[] = {
     {{2, {3, 5}}, 1, 0, false, {0.9, 0.999, 1e-8, 0}},
@@ -90,6 +92,7 @@ static void build_adamw(wf_case *c)
 static void finish_adamw_many(wf_case *c, const struct adamw_case *t, int copies, wf_value **in,
                               int n)
 {
+    /* p, m, v, the copy if any, and the gradient of each parameter come first. */
     wf_value **rest = in + (4 + copies) * n;
     char attrs[128];
     rest[0] = wf_case_f32(c, D0, 1e-3, 1e-1);
@@ -102,7 +105,8 @@ static void finish_adamw_many(wf_case *c, const struct adamw_case *t, int copies
     wf_case_op(c, attrs, in, (4 + copies) * n + 4);
 }
 
-/* One or two parameters with copies alternating between bf16 and f16; some moments and gradients are narrow. */
+/* One or two parameters with copies alternating between bf16 and f16; some moments and gradients
+ * are narrow. */
 static void build_adamw_copies(wf_case *c)
 {
     static const double range[5][2] = {{-2, 2}, {-0.1, 0.1}, {1e-3, 0.1}, {-2, 2}, {-1, 1}};

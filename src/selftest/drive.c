@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* drive.c - runs a case on a device. */
+/*
+ * drive.c - runs a case on a device, in a session of its own, so that no state survives from
+ * another case.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +23,7 @@ wf_status wf_case_read(wf_case *c, const char *name, wf_value *value, const void
     return value->state ? WF_OK : wf_output(c->g, name, value);
 }
 
+/* Writes the contents of operands to the device; states: only those of states. */
 static wf_status write_operands(wf_case *c, wf_session *session, wf_exec *exec, bool states)
 {
     for (int i = 0; i < c->operands; i++) {

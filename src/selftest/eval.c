@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* eval.c - evaluates the reference for every node of a case, in order. */
+/*
+ * eval.c - evaluates the reference for every node of a case, in order.
+ *
+ * Nodes are stored in topological order, so one pass suffices. All buffers are allocated once by
+ * wf_eval_new and reused: the gradient check evaluates the same graph many times.
+ */
 #include <string.h>
 
 #include "selftest/case.h"
 
+/* Allocates the value and the mag of one output. Returns false when out of memory. */
 static bool add_ref(wf_arena *arena, const wf_value *value, wf_ref *ref)
 {
     size_t bytes = (size_t)wf_dims_count(&value->shape) * sizeof(double);
@@ -46,6 +52,8 @@ wf_status wf_eval_new(wf_case *c, const wf_node *last, wf_eval **out)
     return WF_OK;
 }
 
+/* Clears the outputs, which references accumulate into, and hides the mags of operands: an op is
+ * judged from exact operands, not from the errors of the nodes before it. */
 static wf_status eval_node(wf_eval *e, const wf_node *n)
 {
     wf_ref *out = e->node[n->id].out;

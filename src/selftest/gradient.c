@@ -2,9 +2,9 @@
 /*
  * gradient.c - compares gradients on the device with central differences of the float64 reference.
  *
- * The loss is sum(w * output 0) with random w. For an element x of an operand, the reference is evaluated in
- * float64 at x - h and x + h. The step h balances curvature and roundoff. Next to a kink the one-sided differences
- * disagree, and the element is skipped.
+ * The loss is sum(w * output 0) with random w. For an element x of an operand, the reference is
+ * evaluated in float64 at x - h and x + h. The step h balances curvature and roundoff. Next to a
+ * kink the one-sided differences disagree, and the element is skipped.
  */
 #include <math.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@
 typedef struct {
     wf_case *c;
     wf_eval *eval;
+    /* [elements of output 0] weights of the loss. */
     const double *w;
     double *at, *low, *high; /* output 0 of the reference at x, x - h, x + h */
 } differ;
@@ -38,6 +39,10 @@ static wf_status evaluate(differ *d, double *y)
     return WF_OK;
 }
 
+/* Differentiates the loss by one element and restores that element. h is near the cube root of
+ * double's roundoff, where the truncation error h^2 and the roundoff 1/h of a central difference
+ * are about equal. For a smooth function the two one-sided slopes differ by about h times its
+ * curvature, far below the threshold for kinks. */
 static wf_status find_slope(differ *d, wf_operand *o, int64_t index, slope *s)
 {
     double x = o->v[index], h = 1e-6 * fmax(1, fabs(x));
@@ -62,6 +67,7 @@ static wf_status find_slope(differ *d, wf_operand *o, int64_t index, slope *s)
     return WF_OK;
 }
 
+/* Only f32 sources before the node under test have a gradient to check. */
 static bool differentiated(const wf_case *c, const wf_operand *o)
 {
     return o->value->type == WF_F32 && !o->constant && o->node->id < c->node->id;
@@ -82,6 +88,7 @@ static wf_status judge_operand(wf_job *j, differ *d, wf_operand *o, const wf_rea
         most = fmax(most, slopes[i].terms);
         kinks += slopes[i].kink;
     }
+    /* A case whose elements are mostly skipped would test nothing. */
     if (kinks > 2 && kinks * 4 > n)
         wf_job_fail(j, "gradient",
                     "%d of %d elements are at kinks; choose other operands for this case", kinks,

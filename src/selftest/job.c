@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* job.c - the checks of one case: results, results read alone, views, expansion, same bits. */
+/*
+ * job.c - the checks of one case: results, results read alone, views, expansion, same bits.
+ *
+ * wf_job_run evaluates the reference once. Each check then builds the case again, with the same
+ * operands, and compares the device's results with it. A failure is reported and counted, and the
+ * harness continues; only a lack of memory ends it.
+ */
 #include "selftest/job.h"
 
 #include <stdio.h>
@@ -121,6 +127,8 @@ static wf_status read_outputs(wf_case *c, int only)
     return WF_OK;
 }
 
+/* Compares everything that was read: states that must not change, bit by bit; outputs of the node
+ * under test with the reference `want`. */
 static void judge_reads(wf_job *j, wf_case *c, const char *what, const wf_ref *want, double bound)
 {
     for (int i = 0; i < c->reads; i++) {
@@ -161,7 +169,8 @@ static wf_status look_at_twin(wf_job *j, wf_case *c)
     return WF_OK;
 }
 
-/* Whether the device expands the op under test, so that its result has the bound of an expansion. */
+/* Whether the device expands the op under test, so that its result has the bound of an
+ * expansion. */
 static bool is_expanded(const wf_job *j)
 {
     const wf_op op = j->row->op;
@@ -226,6 +235,7 @@ static wf_status look(wf_job *j, const char *what, const wf_ref *want, int views
     return status;
 }
 
+/* Returns false, and the name of an op, when the graph has an op that is not a core op. */
 static bool all_core(const wf_graph *g, const char **other)
 {
     for (int i = 0; i < g->node_count; i++)
@@ -236,6 +246,7 @@ static bool all_core(const wf_graph *g, const char **other)
     return true;
 }
 
+/* Expands every op as far as core ops and checks the result of that graph. */
 static wf_status look_at_expansion(wf_job *j, const wf_ref *want)
 {
     const char *what = "expansion", *other;
@@ -263,8 +274,8 @@ static wf_status look_at_expansion(wf_job *j, const wf_ref *want)
     return status;
 }
 
-/* Returns whether the device's table has kernels for this node's type. Program devices take all types, and
- * so do ops without any kernel: they are expanded. */
+/* Returns whether the device's table has kernels for this node's type. Program devices take all
+ * types, and so do ops without any kernel: they are expanded. */
 static bool listed(const wf_device *device, const wf_node *n)
 {
     if (!device->kernels || (!wf_op_is_core(n->op) && !wf_kernel_types(device->kernels, n->op)))
@@ -272,6 +283,7 @@ static bool listed(const wf_device *device, const wf_node *n)
     return (wf_kernel_types(device->kernels, n->op) & wf_type_bit(wf_node_key_type(n))) != 0;
 }
 
+/* Tests the harness itself: a reference that is wrong by this factor must cause failures. */
 static void distort(wf_ref *out, int nout, double by)
 {
     for (int k = 0; k < nout; k++) {
@@ -290,12 +302,14 @@ static void allow_flushing(wf_ref *out, int nout)
                 out[k].mag[i] += 0x1p-126 / (WF_CASE_FORWARD * WF_ROUNDOFF_F32);
 }
 
+/* Runs all checks that apply to this node, type and device. Large cases of other types than f32 get
+ * only the first one. */
 static wf_status look_all_over(wf_job *j, const wf_case *c, const wf_ref *want)
 {
     const wf_node *node = c->node;
     bool update = wf_node_is(node, WF_FLAG_UPDATE), large = wf_case_size(c) > WF_CASE_LARGE;
-    /* Devices that compile whole graphs have no views and no outputs without memory: these checks would
-     * compile three more programs and test nothing new. */
+    /* Devices that compile whole graphs have no views and no outputs without memory: these checks
+     * would compile three more programs and test nothing new. */
     bool program = !j->device->kernels;
     j->total->cases++;
     WF_TRY(look(j, "forward", want, 0, -1));

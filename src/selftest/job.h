@@ -30,8 +30,8 @@ void wf_job_judge(wf_job *j, const char *what, const char *which, const wf_verdi
 /* Builds the case of the job. If that fails, reports it and sets *out to NULL. */
 wf_status wf_job_build(wf_job *j, const char *what, int views, wf_case **out);
 
-/* Returns the factor of the bounds of expansions and gradients. Devices that compile whole graphs accumulate
- * sequentially in f32, where kernels use float64, and differentiate expansions. */
+/* Returns the factor of the bounds of expansions and gradients. Devices that compile whole graphs
+ * accumulate sequentially in f32, where kernels use float64, and differentiate expansions. */
 double wf_job_slack(const wf_job *j);
 
 /* Runs all checks of one case. Fails only if the harness itself cannot continue. */

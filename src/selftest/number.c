@@ -6,6 +6,7 @@
 
 #include "base/half.h"
 
+/* Rounds to the nearest integer within [lo, hi]; NaN becomes 0. */
 static double saturate(double v, double lo, double hi)
 {
     v = isnan(v) ? 0 : rint(v);
@@ -70,6 +71,7 @@ double wf_number_poison(wf_type type)
     }
 }
 
+/* Returns the smallest positive value of a float type, its smallest subnormal number. */
 static double smallest(wf_type type)
 {
     switch (type) {
@@ -123,8 +125,8 @@ wf_verdict wf_compare(const void *got, const wf_ref *want, double c)
     return worst;
 }
 
-/* The share of `most` covers elements with small terms next to large ones: near its limit, tanh loses digits to
- * the cancellation in 1 - y^2. A gradient that is wrong by 0.1% still fails. */
+/* The share of `most` covers elements with small terms next to large ones: near its limit, tanh
+ * loses digits to the cancellation in 1 - y^2. A gradient that is wrong by 0.1% still fails. */
 wf_verdict wf_compare_gradient(double got, double numeric, double terms, double most, double c)
 {
     double bound = c * WF_ROUNDOFF_F32 * (terms + 0.02 * most) + 1e-6;

@@ -5,15 +5,16 @@
 
 #include "selftest/ref.h"
 
-/* Rounds to the nearest value of the type: ties to even, integers saturate. Quantized types return v unchanged,
- * since rounding depends on the whole block. */
+/* Rounds to the nearest value of the type: ties to even, integers saturate. Quantized types return
+ * v unchanged, since rounding depends on the whole block. */
 double wf_number_round(wf_type type, double v);
 /* Plain types. */
 void wf_numbers_store(wf_type type, const double *from, void *to, int64_t count);
 double wf_number_load(wf_type type, const void *from, int64_t index);
 /* The same for quantized blocks (number_block.c). */
 double wf_number_of_block(wf_type type, const void *from, int64_t index);
-/* Returns a value that no kernel may read: NaN, or an integer that is not a valid index or count. */
+/* Returns a value that no kernel may read: NaN, or an integer that is not a valid index or
+ * count. */
 double wf_number_poison(wf_type type);
 
 #define WF_ROUNDOFF_F32 0x1p-24
@@ -26,15 +27,15 @@ typedef struct {
     double got, wanted, bound;
 } wf_verdict;
 
-/* Returns the allowed distance from the reference v, whose absolute terms sum to mag: c roundoffs of f32 times
- * mag, one rounding to the type, and the spacing of its smallest values. 0 for integers and for mag 0: the result
- * must equal the rounded reference. */
+/* Returns the allowed distance from the reference v, whose absolute terms sum to mag: c roundoffs
+ * of f32 times mag, one rounding to the type, and the spacing of its smallest values. 0 for
+ * integers and for mag 0: the result must equal the rounded reference. */
 double wf_number_bound(wf_type type, double c, double v, double mag);
 /* Compares elements of want's type with the reference. */
 wf_verdict wf_compare(const void *got, const wf_ref *want, double c);
 
-/* Compares one element of a gradient. `numeric` comes from central differences, `terms` is the sum of the absolute
- * contributions of all results, and `most` the largest such sum of the operand. */
+/* Compares one element of a gradient. `numeric` comes from central differences, `terms` is the sum
+ * of the absolute contributions of all results, and `most` the largest such sum of the operand. */
 wf_verdict wf_compare_gradient(double got, double numeric, double terms, double most, double c);
 
 #endif

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * number_block.c - decodes one element of a quantized block in float64, from the definition of the format. It
- * shares no code with the decoders of the devices.
+ * number_block.c - decodes one element of a quantized block in float64, from the definition of the
+ * format. It shares no code with the decoders of the devices.
  */
 #include <math.h>
 
 #include "graph/quant/block.h"
 #include "selftest/number.h"
 
+/* Decodes an f16 in little endian. */
 static double half(const uint8_t *at)
 {
     int bits = at[0] | at[1] << 8, exponent = bits >> 10 & 31, fraction = bits & 1023;
@@ -29,10 +30,14 @@ static int half_byte(const uint8_t *q, int i)
     return bits(q[i % 16], i / 16 * 4, 4);
 }
 
+/* 256 elements in 144 bytes: f16 d, f16 dmin, 8 scales and 8 minima of 6 bits in 12 bytes, 128
+ * bytes of 4-bit numbers. Groups of 32; two groups share 32 bytes, the even one in the low halves.
+ * An element is d scale number - dmin min. */
 static double number_q4_k(const uint8_t *b, int i)
 {
     const uint8_t *s = b + 4, *q = b + 16;
     int group = i / 32, scale, min;
+    /* The upper two bits of the last four groups are in the bytes of the first four. */
     if (group < 4) {
         scale = bits(s[group], 0, 6);
         min = bits(s[group + 4], 0, 6);
@@ -44,6 +49,8 @@ static double number_q4_k(const uint8_t *b, int i)
     return half(b) * scale * number - half(b + 2) * min;
 }
 
+/* 256 elements in 210 bytes: 128 bytes with the lower 4 bits, 64 with the upper 2, 16 scales of 8
+ * bits, f16 d. An element is d scale (number - 32). */
 static double number_q6_k(const uint8_t *b, int i)
 {
     const uint8_t *low = b + i / 128 * 64, *high = b + 128 + i / 128 * 32;

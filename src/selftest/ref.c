@@ -126,6 +126,7 @@ wf_ref_cap wf_ref_cap_at(double x, double x_mag, double cap)
 {
     if (cap == 0)
         return (wf_ref_cap){x, x_mag, 1, 0};
+    /* The slope is sech^2, not 1 - t^2, which loses all digits for large x. */
     double t = tanh(x / cap), sech = 1 / cosh(x / cap), sech2 = sech * sech;
     double t_mag = fabs(t) + sech2 * (fabs(x) + x_mag) / cap;
     return (wf_ref_cap){
@@ -136,6 +137,8 @@ wf_ref_cap wf_ref_cap_at(double x, double x_mag, double cap)
     };
 }
 
+/* Word e % 4 of block e / 4. The counter is (block, step, stream), where the step is the third word
+ * of `key`; the first two are Philox's key. */
 double wf_ref_random(const wf_ref *key, int64_t stream, int64_t e)
 {
     uint32_t seed[2] = {(uint32_t)wf_ref_int(key, 0), (uint32_t)wf_ref_int(key, 1)};

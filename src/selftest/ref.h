@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ref.h - the float64 reference of every op, written from its definition. Kernels of every device are compared
- * with it, so it shares no code with them.
+ * ref.h - the float64 reference of every op, written from its definition. Kernels of every device
+ * are compared with it, so it shares no code with them.
  */
 #ifndef WF_SELFTEST_REF_H
 #define WF_SELFTEST_REF_H

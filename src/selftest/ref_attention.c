@@ -5,8 +5,9 @@
 
 /* ---- rope ---- */
 
-/* (x [N, H, D], positions [N], inv_freq [R/2]). The angle, reduced by whole turns, is rounded to f32. Its error moves
- * each element of a pair in proportion to the other. Positions of any size are exact. */
+/* (x [N, H, D], positions [N], inv_freq [R/2]). The angle, reduced by whole turns, is rounded to
+ * f32. Its error moves each element of a pair in proportion to the other. Positions of any size are
+ * exact. */
 wf_status wf_ref_rope(const wf_ref_call *c)
 {
     const wf_attr_rope *attr = c->attr;
@@ -61,8 +62,8 @@ static int64_t sequence_of(const wf_ref *seq_start, int64_t row)
     return -1;
 }
 
-/* Finds the row of a pool [P, page, ...], counted over all pages, that holds position `pos` of sequence s, by table
- * [S, pages]. */
+/* Finds the row of a pool [P, page, ...], counted over all pages, that holds position `pos` of
+ * sequence s, by table [S, pages]. */
 static wf_status pool_row(const wf_ref_call *c, const wf_ref *pool, const wf_ref *table, int64_t s,
                           int64_t pos, int64_t *row)
 {
@@ -110,16 +111,19 @@ typedef struct {
     const wf_attr_attention *attr;
     const wf_ref *q, *k, *v, *seq_start, *positions;
     const wf_ref *table, *lengths; /* NULL: packed */
+    /* Tokens, query heads, KV heads, elements of a head of q and k, of v. */
     int64_t rows, heads, kv_heads, d, dv;
     double scale;
     double rounded,
         tiny; /* one rounding to the operands' type: relative and absolute; see allow_rounding */
+    /* [seen] keys of the current query, in memory for the most that a query can have. Owned. */
     key *keys;
     int64_t seen;
 } problem;
 
-/* Tensor cores use the weights and their gradients in the type of the other operand, so one rounding of each is
- * allowed when q, k and v have the same narrow type. In roundoffs of f32, the unit of bounds. */
+/* Tensor cores use the weights and their gradients in the type of the other operand, so one
+ * rounding of each is allowed when q, k and v have the same narrow type. In roundoffs of f32, the
+ * unit of bounds. */
 static void allow_rounding(problem *a)
 {
     double unit = WF_CASE_FORWARD * WF_ROUNDOFF_F32;
@@ -156,6 +160,7 @@ static void problem_close(problem *a)
     wf_mem_free(a->c->ctx, a->keys);
 }
 
+/* Returns whether the mask lets a query at query_pos see a key at key_pos. */
 static bool visible(const problem *a, int64_t query_pos, int64_t key_pos)
 {
     if (a->attr->causal && key_pos > query_pos)
@@ -212,6 +217,7 @@ static double dot(const double *a, const double *b, int64_t n, double *mag)
     return sum;
 }
 
+/* Fills in the scores of the keys of row i for query head h. */
 static void find_scores(problem *a, int64_t i, int64_t h)
 {
     const double *q = a->q->v + (i * a->heads + h) * a->d;
@@ -223,8 +229,8 @@ static void find_scores(problem *a, int64_t i, int64_t h)
 
 /* ---- attention ---- */
 
-/* Computes o and lse of row i, head h. To first order, an error x of a score changes its weight by p x and all
- * weights by p times the mean of x; rounding s - max changes a score by max - s. */
+/* Computes o and lse of row i, head h. To first order, an error x of a score changes its weight by
+ * p x and all weights by p times the mean of x; rounding s - max changes a score by max - s. */
 static void attend(problem *a, int64_t i, int64_t h)
 {
     int64_t at = i * a->heads + h;
@@ -280,8 +286,8 @@ static void add_scaled(wf_ref *out, int64_t at, const double *x, int64_t n, doub
     }
 }
 
-/* Adds the gradients of row i, head h. With p = e^(s - lse) and delta = do.o: dv += p do, ds = p (do.v - delta), through
- * the cap and the scale to dq += ds k, dk += ds q. */
+/* Adds the gradients of row i, head h. With p = e^(s - lse) and delta = do.o: dv += p do, ds = p
+ * (do.v - delta), through the cap and the scale to dq += ds k, dk += ds q. */
 static void attend_grad(problem *a, int64_t i, int64_t h)
 {
     const wf_ref *in = a->c->in;

@@ -2,10 +2,10 @@
 /*
  * ref_elementwise.c - the float64 reference of elementwise ops.
  *
- * Each unary and binary op of ops.def has one row below, UNARY or BINARY: its value, and mag, the size
- * of its roundoff (ref_priv.h). `y` in a mag is the value. The values are written by hand and share
- * nothing with the expressions of ops.def that kernels compute; only the ranges of operands come
- * from there.
+ * Each unary and binary op of ops.def has one row below, UNARY or BINARY: its value, and mag, the
+ * size of its roundoff (ref_priv.h). `y` in a mag is the value. The values are written by hand and
+ * share nothing with the expressions of ops.def that kernels compute; only the ranges of operands
+ * come from there.
  */
 #include "selftest/ref_elementwise.h"
 
@@ -127,6 +127,7 @@ static bool unary(wf_op op, double x, row *r)
         UNARY(log, log(x), fabs(y));
         UNARY(sqrt, sqrt(x), y);
         UNARY(rsqrt, 1 / sqrt(x), y);
+        /* Near a zero of sin and cos an absolute error is allowed as well. */
         UNARY(sin, sin(x), fabs(y) + 0.01);
         UNARY(cos, cos(x), fabs(y) + 0.01);
         UNARY(tanh, tanh(x), fabs(y));

@@ -45,6 +45,8 @@ static bool is_ignored(const loss_row *r)
     return r->target == r->attr->ignore_index;
 }
 
+/* (1 - smooth) (lse - z_target) + smooth (lse - mean(z)) + z_loss lse^2; 0 for an ignored
+ * target. */
 static number row_loss(const loss_row *r, number lse)
 {
     if (is_ignored(r))
@@ -83,6 +85,7 @@ static number row_grad(const loss_row *r, number lse, double dloss, int64_t i)
     return (number){d * l.slope, mag * l.slope + fabs(d) * l.slope_mag};
 }
 
+/* An ignored target need not be a valid class. */
 static wf_status set_target(loss_row *r, const wf_ref *targets, int64_t row)
 {
     r->target = wf_ref_int(targets, row);
@@ -120,9 +123,10 @@ wf_status wf_ref_cross_entropy_grad(const wf_ref_call *c)
 
 /* ---- (x [..., C], w [V, C], targets, dloss?) -> loss, lse, dx?, dw? ---- */
 
-/* Returns x as stored between two steps, rounded to the type. x is known within a few roundoffs of its terms. If all
- * values in that range round to the same value, the result is exact. Otherwise it may be either neighbour, and mag is
- * their distance, plus 1/16 because later steps are not quite linear over that distance. */
+/* Returns x as stored between two steps, rounded to the type. x is known within a few roundoffs of
+ * its terms. If all values in that range round to the same value, the result is exact. Otherwise it
+ * may be either neighbour, and mag is their distance, plus 1/16 because later steps are not quite
+ * linear over that distance. */
 static number stored(wf_type type, number x)
 {
     const double unit = 8 * WF_ROUNDOFF_F32;

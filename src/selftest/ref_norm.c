@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_norm.c - layer_norm and rms_norm over the last axis, with and without a residual, and their gradients. */
+/* ref_norm.c - layer_norm and rms_norm over the last axis, with and without a residual, and their
+ * gradients. */
 #include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
@@ -11,8 +12,8 @@ typedef struct {
     double mean_mag, rstd_mag;
 } moments;
 
-/* rstd = (var + eps)^(-1/2) has half the relative error of var. The terms (x - mean)^2 of var inherit the error of
- * x - mean, including that of the mean. */
+/* rstd = (var + eps)^(-1/2) has half the relative error of var. The terms (x - mean)^2 of var
+ * inherit the error of x - mean, including that of the mean. */
 static moments layer_moments(const double *x, int64_t n, double eps)
 {
     moments s = {0};
@@ -26,6 +27,7 @@ static moments layer_moments(const double *x, int64_t n, double eps)
         var += d * d / (double)n;
         var_mag += fabs(d) * (fabs(d) + s.mean_mag) / (double)n;
     }
+    /* The mean of nothing is 0 / 0. */
     if (n == 0)
         s.mean = var = NAN;
     s.rstd = 1 / sqrt(var + eps);
@@ -155,8 +157,8 @@ wf_status wf_ref_rms_norm_grad(const wf_ref_call *c)
 
 /* ---- With a residual ---- */
 
-/* (x, residual, params...) -> sum, outputs of `norm`. The norm uses the sum rounded to its type. The sum of two values
- * has one correct rounding, which is used here. */
+/* (x, residual, params...) -> sum, outputs of `norm`. The norm uses the sum rounded to its type.
+ * The sum of two values has one correct rounding, which is used here. */
 static wf_status residual(const wf_ref_call *c, wf_ref_fn *norm)
 {
     const wf_ref *a = &c->in[0], *b = &c->in[1];

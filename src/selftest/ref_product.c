@@ -24,6 +24,7 @@ wf_status wf_ref_matmul(const wf_ref_call *c)
     return WF_OK;
 }
 
+/* Computes y = x w^T + bias with the mag of every sum. */
 static void linear(const wf_ref_call *c, wf_ref *y)
 {
     const wf_ref *x = &c->in[0], *w = &c->in[1];
@@ -48,8 +49,8 @@ wf_status wf_ref_linear(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* The same operands -> y, pre. The error of pre, including its rounding to the type, is multiplied by the slope: the
- * steeper of the slopes at pre and at the largest error of pre. */
+/* The same operands -> y, pre. The error of pre, including its rounding to the type, is multiplied
+ * by the slope: the steeper of the slopes at pre and at the largest error of pre. */
 wf_status wf_ref_linear_act(const wf_ref_call *c)
 {
     const wf_attr_linear_act *attr = c->attr;
@@ -68,8 +69,8 @@ wf_status wf_ref_linear_act(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* (dy [M, N], w [N, K], pre [M, K]) -> d [M, K], the sum of its rows [K]. The matmul result is not rounded to the
- * type. */
+/* (dy [M, N], w [N, K], pre [M, K]) -> d [M, K], the sum of its rows [K]. The matmul result is not
+ * rounded to the type. */
 wf_status wf_ref_matmul_act_grad(const wf_ref_call *c)
 {
     const wf_attr_matmul_act_grad *attr = c->attr;

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_reduce.c - sum, mean, max, argmax, top_k, softmax, global_norm. */
+/*
+ * ref_reduce.c - sum, mean, max, argmax, top_k, softmax, global_norm.
+ *
+ * Sums of i32 are exact in a double: the cases have fewer than 2^21 elements of at most 2^31.
+ */
 #include "selftest/ref_priv.h"
 
 /* ---- Over a set of axes ---- */
 
-/* Returns the element of the result that element e of x contributes to. Keeping reduced axes does not change the
- * dense index. */
+/* Returns the element of the result that element e of x contributes to. Keeping reduced axes does
+ * not change the dense index. */
 static int64_t reduced(const wf_dims *x, int64_t axes, int64_t e)
 {
     int64_t index[WF_MAX_RANK], to = 0;
@@ -118,7 +122,8 @@ wf_status wf_ref_top_k(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* Rounding x - max changes e^(x - max) by d = |x - max| roundoffs of itself, and the sum by the mean of d. */
+/* Rounding x - max changes e^(x - max) by d = |x - max| roundoffs of itself, and the sum by the
+ * mean of d. */
 wf_status wf_ref_softmax(const wf_ref_call *c)
 {
     int64_t rows = wf_dims_rows(&c->in->shape), length = wf_dims_last(&c->in->shape);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* ref_update.c - ops that update states: assign, accumulate, adamw, sgd, lion. */
+/*
+ * ref_update.c - ops that update states: assign, accumulate, adamw, sgd, lion.
+ *
+ * The operands of an update start with its states, in the order of its outputs. `apply`, the last
+ * operand, is a scalar; 0 leaves every state as it is.
+ */
 #include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
@@ -42,9 +47,11 @@ wf_status wf_ref_accumulate(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* Runs update i of n. Its operand k is operand i + k n, for k < own; `shared` operands of all updates follow. */
+/* Runs update i of n. Its operand k is operand i + k n, for k < own; `shared` operands of all
+ * updates follow. */
 static wf_status one_of_many(const wf_ref_call *c, wf_ref_fn *fn, int n, int i, int own, int shared)
 {
+    /* Most operands and outputs of one update: adamw with a copy. */
     wf_ref in[9], out[4];
     wf_ref_call one = {c->ctx, c->node, c->attr, own + shared, c->nout / n, in, out};
     for (int k = 0; k < own; k++)
@@ -147,8 +154,8 @@ wf_status wf_ref_sgd(const wf_ref_call *c)
     return WF_OK;
 }
 
-/* (p, m, grad, lr, scale, apply) -> p, m: p (1 - lr decay) - lr sign(beta1 m + (1 - beta1) grad). If
- * that sum is only roundoff, either sign is correct. */
+/* (p, m, grad, lr, scale, apply) -> p, m: p (1 - lr decay) - lr sign(beta1 m + (1 - beta1) grad).
+ * If that sum is only roundoff, either sign is correct. */
 wf_status wf_ref_lion(const wf_ref_call *c)
 {
     const wf_attr_lion *attr = c->attr;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* selftest.c - runs all ops, rows, variants and types, and collects the report. */
+/*
+ * selftest.c - runs all ops, rows, variants and types, and collects the report.
+ *
+ * A sample is chosen by a ticket per case, a hash of the seed and the case. Which cases run
+ * therefore depends neither on their order nor on the other cases, and a failure can be repeated
+ * with the same seed and `--op`.
+ */
 #include "selftest/selftest.h"
 
 #include <string.h>
@@ -8,6 +14,7 @@
 #include "device/device.h"
 #include "selftest/job.h"
 
+/* Rows of the tables for one op; run_op asserts that they fit. */
 #define ROWS_OF_ONE_OP 8
 
 static const wf_case_row *const tables[] = {
@@ -52,7 +59,8 @@ int wf_selftest_cases(wf_op op)
 
 /* ---- Samples ---- */
 
-/* Returns the limit of the sample: a case runs when its ticket, a hash of seed and case, is at most this. */
+/* Returns the limit of the sample: a case runs when its ticket, a hash of seed and case, is at most
+ * this. */
 static uint32_t sample_limit(const wf_selftest_options *o, int first, int end)
 {
     int64_t all = 0;
@@ -66,6 +74,7 @@ static uint32_t sample_limit(const wf_selftest_options *o, int first, int end)
 static uint32_t ticket_of(uint64_t seed, const wf_case_row *row, int variant, wf_type type)
 {
     wf_rng rng;
+    /* + 1: not the stream of the case's operands. */
     wf_rng_init(&rng, seed, wf_case_stream(row, variant, type) + 1);
     return wf_rng_u32(&rng);
 }
@@ -106,6 +115,8 @@ static wf_status run_row(wf_job *j, uint32_t limit)
     return WF_OK;
 }
 
+/* Runs the cases of one op and adds its row to the report. An op without a case, or for which no
+ * case ran in a complete run, is a failure: it would otherwise go untested unnoticed. */
 static wf_status run_op(wf_job *j, wf_op op, wf_selftest_report *report)
 {
     wf_case_row rows[ROWS_OF_ONE_OP];

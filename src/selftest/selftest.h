@@ -2,9 +2,9 @@
 /*
  * selftest.h - compares every op of a device with the float64 reference.
  *
- * One harness covers op x type x shape. For each case it checks the results, each result read alone, operands that
- * are views, the gradient, the op's expansion into core ops, and that a second run gives the same bits. It prints
- * nothing; the caller gets a report.
+ * One harness covers op x type x shape. For each case it checks the results, each result read
+ * alone, operands that are views, the gradient, the op's expansion into core ops, and that a second
+ * run gives the same bits. It prints nothing; the caller gets a report.
  */
 #ifndef WF_SELFTEST_SELFTEST_H
 #define WF_SELFTEST_SELFTEST_H

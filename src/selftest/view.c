@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * view.c - makes operands that are views: slices, permutations and reshapes of an input whose other elements are
- * poison.
+ * view.c - makes operands that are views: slices, permutations and reshapes of an input whose other
+ * elements are poison.
+ *
+ * wf_case_view builds from the inside out: it lays the wanted values out in a larger or reordered
+ * array, makes an operand of that array (again a view if depth > 1), and adds the op that selects
+ * the wanted values from it. A kernel that ignores strides or offsets reads poison or the wrong
+ * element.
  */
 #include <string.h>
 
@@ -22,6 +27,7 @@ static void spread(const wf_dims *dims, const double *v, double *to, int64_t off
     }
 }
 
+/* Strides of a row-major array, in elements. */
 static void dense_strides(const wf_dims *dims, int64_t *stride)
 {
     int64_t step = 1;
@@ -42,6 +48,7 @@ static double *poisoned(wf_case *c, wf_type type, const wf_dims *dims)
     return v;
 }
 
+/* Random in [0, n). */
 static int64_t below(wf_case *c, int64_t n)
 {
     return (int64_t)wf_rng_below(&c->view_rng, (uint64_t)n);
