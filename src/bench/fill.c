@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* fill.c - see fill.h. Drawing 124 million values takes seconds and quantizing them minutes, so a prime number
- * of values is drawn once and repeated. No matrix has that width. */
+/* fill.c - see fill.h. Drawing 124 million values takes seconds and quantizing them minutes, so a
+ * prime number of values is drawn once and repeated. No matrix has that width. */
 #include "bench/fill.h"
 
 #include <string.h>
@@ -25,6 +25,7 @@ wf_status wf_bench_fill(wf_ctx *ctx, wf_type type, double deviation, void *to, i
     wf_random_normal(SEED, 0, 0, (float)deviation, numbers, n);
     wf_status status = wf_type_from_f32(ctx, type, numbers, to, n);
     wf_mem_free(ctx, numbers);
+    /* n is a whole number of blocks, so `period` is, too. */
     for (const size_t period = done; status == WF_OK && done < bytes; done += period)
         memcpy((char *)to + done, to, bytes - done < period ? bytes - done : period);
     return status;

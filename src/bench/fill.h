@@ -5,8 +5,8 @@
 
 #include "base/ctx.h"
 
-/* Stores normally distributed values around 0, the same in every call. They repeat with a prime period of about
- * a million, so the rows of a matrix differ. `count` must be whole blocks. */
+/* Stores normally distributed values around 0, the same in every call. They repeat with a prime
+ * period of about a million, so the rows of a matrix differ. `count` must be whole blocks. */
 wf_status wf_bench_fill(wf_ctx *ctx, wf_type type, double deviation, void *to, int64_t count);
 
 #endif

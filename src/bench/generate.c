@@ -25,7 +25,8 @@ static wf_status run_to_end(wf_generator *g)
     return WF_OK;
 }
 
-/* The `depth` tokens run as a prompt of their own before the timer starts; the sequence then continues it. */
+/* The `depth` tokens run as a prompt of their own before the timer starts; the sequence then
+ * continues it. */
 static wf_status run_timed(wf_generator *g, const wf_bench_run *r, const int32_t *ids,
                            double *seconds)
 {
@@ -80,8 +81,10 @@ static void add_attention(const wf_generator *g, int64_t before, int64_t tokens,
         if (window <= 0 || window > most)
             window = most;
         double pairs = 0;
+        /* Token i sees the tokens before it and itself, at most `window` of them. */
         for (int64_t i = 1; i <= tokens; i++)
             pairs += (double)(before + i < window ? before + i : window);
+        /* Two matmuls, scores and values, with 2 FLOP per element. */
         out->flops += 4 * row * pairs;
         /* each key that some token sees, once */
         out->bytes += kv * (double)(window + tokens - 1 < most ? window + tokens - 1 : most);
@@ -107,6 +110,8 @@ static void add_weights(const wf_generator *g, int64_t tokens, wf_bench_work *ou
     }
 }
 
+/* A prompt runs in chunks of the generator's largest bucket, and every chunk reads all weights
+ * once. */
 void wf_bench_run_work(const wf_generator *g, const wf_bench_run *r, wf_bench_work *out)
 {
     int64_t chunk = r->prompt ? g->bucket[g->buckets - 1].tokens : 1;

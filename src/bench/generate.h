@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * generate.h - times prefill and decode like llama-bench: random tokens, one sequence, greedy sampling.
+ * generate.h - times prefill and decode like llama-bench: random tokens, one sequence, greedy
+ * sampling.
  */
 #ifndef WF_BENCH_GENERATE_H
 #define WF_BENCH_GENERATE_H
 
 #include "infer/generator.h"
 
-/* A measurement: `tokens` prompt tokens, or generated tokens, with `depth` tokens already in the KV cache. */
+/* A measurement: `tokens` prompt tokens, or generated tokens, with `depth` tokens already in the KV
+ * cache. */
 typedef struct {
     bool prompt;
+    /* depth: tokens in the KV cache before the run. */
     int64_t depth, tokens;
 } wf_bench_run;
 

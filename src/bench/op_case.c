@@ -14,6 +14,7 @@
 #include "graph/graph.h"
 
 #define SEED 20
+/* Limits of one case: operands, and copies of its states. */
 #define MOST_OPERANDS 8
 #define MOST_COPIES 64
 #define DEVIATION 0.1 /* of the values: small enough that every op stays finite */
@@ -100,7 +101,9 @@ typedef struct {
     wf_device *device;
     const wf_bench_case *c;
     operand operand[MOST_OPERANDS];
+    /* copies: of the op and its states in the graph. */
     int operands, copies;
+    /* Owned, as the next three are; empty until created. */
     wf_graph *graph;
     wf_session *session;
     wf_exec *exec;
@@ -115,6 +118,8 @@ static void name_operand(const job *j, int index, int copy, char name[32])
     snprintf(name, 32, j->operand[index].state ? "x%d.%d" : "x%d", index, copy);
 }
 
+/* Enough copies that their states together exceed `streamed` bytes and no cache can hold them. 1
+ * without states. */
 static void choose_copies(job *j, uint64_t streamed)
 {
     uint64_t bytes = 0;
@@ -249,6 +254,7 @@ static wf_status time_runs(job *j, const wf_bench_case_options *o, wf_bench_case
         if (out->runs == 0 || seconds < out->best)
             out->best = seconds;
     }
+    /* The resolution of the clock: rates are divided by this. */
     out->best = out->best > 0 ? out->best : 1e-9;
     for (int i = j->profile.count - 1; i >= 0; i--) /* the kernel of the op, else the slowest */
         if (i == 0 || strcmp(j->profile.op[i].op, j->c->op) == 0) {
@@ -258,6 +264,7 @@ static wf_status time_runs(job *j, const wf_bench_case_options *o, wf_bench_case
     return WF_OK;
 }
 
+/* Returns whether the op would run with this kernel, according to the compiled plan. */
 static bool has_kernel(const job *j, const char *name)
 {
     for (int i = 0; i < j->profile.count; i++)

@@ -2,12 +2,12 @@
 /*
  * op_case.h - times single ops on shapes of models.
  *
- * Operands are text, in order, separated by spaces: TYPE[DIMS] is an input of normally distributed values; a '='
- * before it makes it a state, such as a weight. A suffix sets other elements: <N random below N, %N index modulo
- * N, *N N times the index, =X all X.
+ * Operands are text, in order, separated by spaces: TYPE[DIMS] is an input of normally distributed
+ * values; a '=' before it makes it a state, such as a weight. A suffix sets other elements: <N
+ * random below N, %N index modulo N, *N N times the index, =X all X.
  *
- * A model streams its weights from memory, so they must not stay in the caches here: a run repeats an op that has
- * states several times, each time with its own states.
+ * A model streams its weights from memory, so they must not stay in the caches here: a run repeats
+ * an op that has states several times, each time with its own states.
  */
 #ifndef WF_BENCH_OP_CASE_H
 #define WF_BENCH_OP_CASE_H

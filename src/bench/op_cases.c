@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* op_cases.c - the shapes: GPT-2 124M (width 768, training on 4 x 512 tokens) and a Llama of 1B parameters
- * (width 2048, 32 heads, 4 KV heads; a prompt of 512 tokens, and decode). */
+/* op_cases.c - the shapes: GPT-2 124M (width 768, training on 4 x 512 tokens) and a Llama of 1B
+ * parameters (width 2048, 32 heads, 4 KV heads; a prompt of 512 tokens, and decode). */
 #include "bench/op_case.h"
 
 /* clang-format off */
@@ -14,7 +14,8 @@
 /* one token that follows 1023 others, in pages of 16 */
 #define DECODE(type) "f32[1,32,64] =" type "[64,16,4,64] =" type "[64,16,4,64] i32[2]*1 i32[1]=1023 i32[1,64]*1 i32[1]=1024"
 
-/* A layer of GPT-2 124M in bf16, forward and backward, over n tokens in sequences of t, of which there are s - 1. */
+/* A layer of GPT-2 124M in bf16, forward and backward, over n tokens in sequences of t, of which
+ * there are s - 1. */
 #define LAYER(n, t, s) \
     {"linear", "bf16 " #n "x2304x768", 0, "bf16[" #n ",768] =bf16[2304,768] =f32[2304]"}, \
     {"linear_act", "bf16 gelu " #n "x3072x768", 0, "bf16[" #n ",768] =bf16[3072,768] =f32[3072]"}, \

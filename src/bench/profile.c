@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* profile.c - see profile.h. Times come from the executor. Costs come from a new plan, which equals that of the
- * executable. */
+/* profile.c - see profile.h. Times come from the executor. Costs come from a new plan, which equals
+ * that of the executable. */
 #include "bench/profile.h"
 
 #include <stdlib.h>

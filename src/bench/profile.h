@@ -18,19 +18,21 @@ typedef struct {
     wf_ctx *ctx;
     wf_exec *const *exec; /* borrowed */
     int execs;
+    /* [count], owned; sorted by wf_bench_profile_end. */
     wf_bench_op *op;
     int count;
 } wf_bench_profile;
 
-/* Starts a profile of executables of one session. Devices that compile whole graphs report no ops, so the profile
- * is empty. Call wf_bench_profile_free after a failure as well. */
+/* Starts a profile of executables of one session. Devices that compile whole graphs report no ops,
+ * so the profile is empty. Call wf_bench_profile_free after a failure as well. */
 wf_status wf_bench_profile_new(wf_exec *const *exec, int execs, wf_bench_profile *out);
 /* Sets the cost of the ops of a single executable, from its graph and options. */
 wf_status wf_bench_profile_cost(wf_bench_profile *p, wf_graph *graph,
                                 const wf_compile_options *options);
 void wf_bench_profile_free(wf_bench_profile *p);
 void wf_bench_profile_start(wf_bench_profile *p);
-/* Ends the profile after `runs` runs: computes launches and seconds per run, and sorts by seconds. */
+/* Ends the profile after `runs` runs: computes launches and seconds per run, and sorts by
+ * seconds. */
 void wf_bench_profile_end(wf_bench_profile *p, int runs);
 
 #endif

@@ -34,6 +34,7 @@ double wf_bench_times_median(const wf_bench_times *t)
         return NAN;
     memcpy(sorted, t->second, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, compare);
+    /* The same element twice when n is odd. */
     return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
 }
 

@@ -18,8 +18,8 @@ double wf_bench_times_median(const wf_bench_times *t);
 double wf_bench_rate_mean(const wf_bench_times *t, double work);
 double wf_bench_rate_deviation(const wf_bench_times *t, double work);
 
-/* Returns rate / peak, 0 to 1. NAN if either is unknown, or above the peak: then the data came from caches, or the
- * measurement of the peak was disturbed. */
+/* Returns rate / peak, 0 to 1. NAN if either is unknown, or above the peak: then the data came from
+ * caches, or the measurement of the peak was disturbed. */
 double wf_bench_share(double rate, double peak);
 
 #endif

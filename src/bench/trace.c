@@ -38,6 +38,7 @@ static void put_step(wf_json *j, const wf_bound_step *step, const wf_span *span)
     size_t len = 0;
     wf_cost cost;
     wf_node_cost(n, &cost);
+    /* Merged updates may have hundreds of operands; the first eight suffice. */
     wf_call_print(wf_node_def(n), n->in, n->nin < 8 ? n->nin : 8, n->attr, call, sizeof call, &len);
     wf_json_object_begin(j);
     put_text(j, "name", wf_node_def(n)->name);
@@ -59,6 +60,7 @@ static void put_step(wf_json *j, const wf_bound_step *step, const wf_span *span)
     wf_json_object_end(j);
 }
 
+/* Names a track of the timeline (a metadata event). */
 static void put_line(wf_json *j, int tid, const char *name)
 {
     wf_json_object_begin(j);

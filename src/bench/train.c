@@ -56,8 +56,8 @@ static void count_work(wf_bench_train *t)
 
 /* ---- Values ---- */
 
-/* Values drawn once and repeated, since drawing them for each of hundreds of weights is slow. A prime, so that rows
- * differ. */
+/* Values drawn once and repeated, since drawing them for each of hundreds of weights is slow. A
+ * prime, so that rows differ. */
 #define DRAWN 1000003
 
 static wf_status write_state(wf_bench_train *t, const wf_info *s, const float *drawn)
