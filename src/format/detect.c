@@ -29,6 +29,7 @@ static wf_status fail_missing(wf_ctx *ctx, wf_arena *arena, const char *path)
             "cannot open '%s': the folder '%s' does not exist; Weft does not download models, so "
             "give a local file or folder",
             path, folder);
+    /* A folder with more entries fails here, too, and gets no suggestion. */
     wf_status status = wf_path_list(arena, folder, ENTRIES, &names, &count);
     if (status == WF_ERR_MEMORY)
         return status;
@@ -73,6 +74,7 @@ static wf_status look_at_folder(wf_ctx *ctx, wf_arena *arena, const char *path, 
     const char *config = wf_path_join(arena, path, "config.json");
     if (!config)
         return WF_ERR_MEMORY;
+    /* Whether the folder is complete is left to wf_folder_open. */
     if (wf_path_look(config) == WF_PATH_NONE)
         return fail_folder(ctx, arena, path);
     *out = WF_FORMAT_FOLDER;
@@ -116,6 +118,7 @@ static wf_status look_at_file(wf_ctx *ctx, const char *path, wf_format_kind *out
     WF_TRY(wf_map_open(ctx, path, &map));
     const char *why = map->size == 0 ? "it is empty" : NULL;
     bool gguf = map->size >= 4 && memcmp(map->data, "GGUF", 4) == 0;
+    /* Ends: the last row matches. */
     for (size_t i = 0; !gguf && !why; i++)
         if (kinds[i].end
                 ? wf_path_ends(path, kinds[i].end)

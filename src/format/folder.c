@@ -27,6 +27,7 @@ static wf_status read_object(wf_folder *f, const char *name, const wf_json_node 
     *out = NULL;
     if (!path)
         return WF_ERR_MEMORY;
+    /* Missing, or not accessible, which is then treated as missing. */
     if (wf_path_look(path) == WF_PATH_NONE)
         return WF_OK;
     WF_TRY(wf_file_read(f->ctx, path, WF_FOLDER_JSON, &text, &bytes));
@@ -100,6 +101,8 @@ static wf_status find_template(wf_folder *f, const char *file, const wf_json_nod
     return WF_OK;
 }
 
+/* Looks for one template: in its own file, then in tokenizer_config.json, then in
+ * chat_template.json. *out stays NULL if there is none. */
 static wf_status read_template(wf_folder *f, const char *file, const char *name, const char **out)
 {
     const wf_json_node *object;
@@ -125,6 +128,8 @@ static wf_status copy_template(wf_arena *arena, const char *text, const char **o
     return text && !*out ? WF_ERR_MEMORY : WF_OK;
 }
 
+/* Reads only what is needed for the templates, and copies them, because the parsed JSON is
+ * freed. */
 wf_status wf_folder_templates(wf_arena *arena, const char *path, const char **chat,
                               const char **tool)
 {
@@ -184,6 +189,7 @@ static wf_status find_weights(wf_folder *f, const char **path)
     return *path ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* model.safetensors wins over an index. The store is sealed when all tensors are known. */
 static wf_status read_weights(wf_folder *f)
 {
     const char *path = wf_path_join(&f->arena, f->path, "model.safetensors");

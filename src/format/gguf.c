@@ -84,6 +84,8 @@ static char *part_path(wf_gguf *f, const char *path, int64_t no, int64_t count)
     return copy;
 }
 
+/* The path of the other parts is derived from this one, so its end must be the suffix that its keys
+ * describe. The suffix contains the number and the count, so neither can lie. */
 static wf_status check_name(wf_ctx *ctx, const char *path, const split *s)
 {
     char suffix[WF_GGUF_SUFFIX_BYTES + 1];
@@ -113,6 +115,7 @@ static wf_status check_part(wf_ctx *ctx, const char *path, const split *got, con
     return WF_OK;
 }
 
+/* Adds to the message which part is missing. The status stays the same. */
 static wf_status map_part(wf_gguf *f, const char *path, const split *s, int *file)
 {
     wf_status status = wf_store_map(&f->store, path, file);
@@ -149,6 +152,8 @@ static void move_pairs(wf_gguf *to, wf_gguf *from)
     from->sorted = NULL;
 }
 
+/* Maps all parts in order, so that the tensors of the store are in the order of the model. The keys
+ * of part 0 are kept; those of other parts are checked and dropped. */
 static wf_status open_parts(wf_gguf *f, const char *path, const split *whole)
 {
     wf_gguf first = {.store.ctx =
@@ -178,6 +183,8 @@ static wf_status open_path(wf_gguf *f, const char *path)
     int file;
     WF_TRY(wf_store_map(&f->store, path, &file));
     WF_TRY(read_file(f, file, &s));
+    /* Only now are the keys known to describe a split file: the file that was opened may be any
+     * part. */
     if (s.count > 1) {
         WF_TRY(check_name(ctx, path, &s));
         drop_pairs(f);
@@ -209,6 +216,8 @@ static wf_status begin(wf_ctx *ctx, wf_gguf **out)
     return WF_OK;
 }
 
+/* Ends wf_gguf_open: frees everything on failure. A mapping that broke meanwhile turns success into
+ * failure, because zeros were parsed. */
 static wf_status finish(wf_status status, wf_gguf **out)
 {
     if (wf_store_check(&(*out)->store) != WF_OK) /* truncated meanwhile: what was read is invalid */

@@ -67,6 +67,7 @@ static wf_status take(cursor *c, void *to, size_t bytes, const char *what)
     return WF_OK;
 }
 
+/* Reads a string without copying it: *out points into the mapped file and has no NUL. */
 static wf_status take_text(cursor *c, wf_gguf_text *out, const char *what)
 {
     uint64_t len = 0;
@@ -129,6 +130,7 @@ static wf_status take_texts(cursor *c, wf_arena *arena, wf_gguf_pair *p)
 static wf_status take_numbers(cursor *c, wf_gguf_pair *p, wf_gguf_kind kind)
 {
     size_t width = wf_gguf_kinds[kind].bytes;
+    /* width is not 0: strings and arrays, the kinds without a width, do not come here. */
     if (p->count > (c->size - c->at) / width)
         return p->kind == WF_GGUF_ARRAY
                    ? fail(c, WF_ERR_FORMAT,
@@ -150,6 +152,7 @@ static wf_status take_pair(cursor *c, wf_arena *arena, wf_gguf_pair *p)
     wf_gguf_kind kind = p->kind;
     p->count = 1;
     p->element = kind;
+    /* Nested arrays would need recursion with a limit of its own. */
     if (kind == WF_GGUF_ARRAY) {
         WF_TRY(take_kind(c, &p->element));
         WF_TRY(take(c, &p->count, sizeof p->count, "the length of its array"));
@@ -264,6 +267,7 @@ static wf_status count_bytes(cursor *c, wf_stored *t)
         return fail(c, WF_ERR_FORMAT,
                     "has type %s and rows of %" PRId64 ", which is not a multiple of %d",
                     t->type_name, row, info->block);
+    /* wf_type_bytes returns 0 on overflow. No dimension is 0, so a valid size is never 0. */
     t->bytes = wf_type_bytes(t->type, count);
     if (t->bytes == 0)
         return fail(c, WF_ERR_FORMAT, "has too many bytes for 64 bits");
@@ -284,6 +288,8 @@ static wf_status take_tensor(cursor *c, size_t alignment, wf_stored *t)
     return count_bytes(c, t);
 }
 
+/* Makes the offset absolute and adds the tensor. wf_store_add checks it against the end of the
+ * file. The name fits: take_name limits its length. */
 static wf_status add_tensor(cursor *c, wf_store *store, int file, size_t data, wf_stored *t)
 {
     char name[WF_GGUF_MAX_NAME + 1];
@@ -318,6 +324,7 @@ static wf_status check_overlap(cursor *c, const wf_store *store, int first)
     qsort(order, count, sizeof *order, by_offset);
     wf_status status = WF_OK;
     for (size_t i = 1; i < count && status == WF_OK; i++)
+        /* Sorted, so the difference is not negative; a sum of offset and bytes could overflow. */
         if (order[i]->offset - order[i - 1]->offset < order[i - 1]->bytes) {
             char shown[WF_TEXT_SHOWN];
             c->name = (wf_gguf_text){order[i]->name, strlen(order[i]->name)};

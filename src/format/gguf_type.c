@@ -83,6 +83,7 @@ double wf_gguf_load_float(wf_gguf_kind kind, const uint8_t *at)
     float single;
     double number;
     wf_assert(wf_gguf_kinds[kind].sort == WF_GGUF_FLOAT);
+    /* Both kinds have at least four bytes. */
     memcpy(&single, at, sizeof single);
     if (kind == WF_GGUF_F32)
         return (double)single;

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf_value.c - values of GGUF keys, converted to the caller's types. */
+/*
+ * gguf_value.c - values of GGUF keys, converted to the caller's types.
+ *
+ * A missing key is not an error: the getters of one value leave *out unchanged, so that the caller
+ * sets a default first. The values were bounds-checked by gguf_read.c; here only kinds and ranges
+ * are checked. Arrays of numbers are copied, because those in the file are not aligned; strings
+ * point into the mapping.
+ */
 #include <inttypes.h>
 #include <string.h>
 
@@ -44,6 +51,7 @@ wf_status wf_gguf_get_int(const wf_gguf *f, const char *key, int64_t low, int64_
     if (!is_int(p->kind))
         return fail_kind(f, p, "an integer");
     int64_t value;
+    /* A u64 above INT64_MAX, hence above `high`. */
     if (!wf_gguf_load_int(p->kind, p->data, &value))
         return wf_fail(f->store.ctx, WF_ERR_FORMAT,
                        "cannot read '%s': key '%s' is larger than %" PRId64, file_of(f), key, high);

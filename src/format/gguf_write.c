@@ -51,6 +51,8 @@ struct wf_gguf_writer {
     size_t done;     /* bytes of it already written */
 };
 
+/* Fails with "cannot write 'FILE': ...". WF_ERR_USAGE: the caller broke the protocol of the
+ * writer. */
 static wf_status fail(const wf_gguf_writer *w, const char *fmt, ...) WF_PRINTF(2, 3);
 
 static wf_status fail(const wf_gguf_writer *w, const char *fmt, ...)
@@ -232,6 +234,8 @@ wf_status wf_gguf_write_array(wf_gguf_writer *w, const char *key, wf_gguf_kind e
     return w->pairs.status;
 }
 
+/* Copies a pair of another file. Keys that the writer sets itself are skipped: they describe the
+ * old file. */
 wf_status wf_gguf_write_pair(wf_gguf_writer *w, const wf_gguf_pair *pair)
 {
     if (is_own(pair->key))
@@ -249,6 +253,7 @@ wf_status wf_gguf_write_pair(wf_gguf_writer *w, const wf_gguf_pair *pair)
 
 /* ---- Tensors ---- */
 
+/* Applies the rules of gguf_read.c, so that every file written can be read. Computes the size. */
 static wf_status check_tensor(const wf_gguf_writer *w, const char *name, wf_type type,
                               const wf_dims *shape, size_t *bytes)
 {
@@ -298,6 +303,7 @@ wf_status wf_gguf_write_tensor(wf_gguf_writer *w, const char *name, wf_type type
 
 /* ---- The header of a part ---- */
 
+/* Fails if two items have the same name, the first member of each (names.h). */
 static wf_status check_twice(wf_gguf_writer *w, const char *what, const void *items, int count,
                              size_t size)
 {
@@ -346,6 +352,7 @@ static void put_tensor(wf_writer *to, const item *t)
     put_u64(to, t->offset);
 }
 
+/* Source of all padding, which is shorter than the alignment. */
 static const char zeros[WF_GGUF_MAX_ALIGNMENT];
 
 /* Bytes to the next multiple of the alignment, a power of two. */
@@ -364,6 +371,7 @@ static wf_status put_header(const wf_gguf_writer *w, wf_writer *to)
     put_u32(to, WF_GGUF_MAGIC);
     put_u32(to, WF_GGUF_VERSION);
     put_u64(to, tensors);
+    /* The keys of the model, the alignment unless it is the default, and three split.* keys. */
     put_u64(to, (uint64_t)(first ? w->keys : 0) + (aligned ? 0 : 1) + (split ? 3 : 0));
     if (first)
         wf_writer_bytes(to, w->pairs.text, w->pairs.len);
@@ -414,6 +422,8 @@ static wf_status begin_part(wf_gguf_writer *w)
 
 /* ---- Data ---- */
 
+/* From here on the layout is fixed: offsets are in the header, so data must follow in the order of
+ * declaration. */
 wf_status wf_gguf_write_begin(wf_gguf_writer *w)
 {
     if (w->sink)
@@ -439,6 +449,7 @@ static wf_status end_tensor(wf_gguf_writer *w)
     return begin_part(w);
 }
 
+/* Accepts any pieces: they need not end where tensors end. */
 wf_status wf_gguf_write_data(wf_gguf_writer *w, const void *data, size_t bytes)
 {
     const char *from = data;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* names.c - sorted names with binary search; see names.h. */
+/*
+ * names.c - sorted names with binary search; see names.h.
+ *
+ * Not a hash table: names come from files, and the cost of comparing strings does not depend on a
+ * hash that an attacker could make collide.
+ */
 #include "format/names.h"
 
 #include <stdlib.h>

@@ -18,6 +18,7 @@
 typedef struct {
     wf_store *store;
     wf_arena arena; /* owns the parsed index and paths */
+    /* Of the index file, and the folder that it and the shards are in. */
     const char *path, *folder;
     const wf_json_node **entry; /* [count] of the weight_map, sorted by shard, then by tensor */
     size_t count;
@@ -77,6 +78,7 @@ static wf_status compare(const index_reader *r, const wf_json_node *const *entry
     const char *shard = entry[0]->string;
     char shown[WF_TEXT_SHOWN], file[WF_TEXT_SHOWN];
     wf_text_show(file, shard, strlen(shard));
+    /* Merge of two sorted lists: the first difference is reported, so both advance together. */
     for (size_t i = 0; i < n || i < tensors; i++) {
         const char *name = i < tensors ? ((const wf_stored *)tensor[i])->name : NULL;
         int order = i == n ? 1 : !name ? -1 : strcmp(entry[i]->key, name);
@@ -92,7 +94,8 @@ static wf_status compare(const index_reader *r, const wf_json_node *const *entry
     return WF_OK;
 }
 
-/* Reads the shard that entry[0 .. n) name. */
+/* Reads the shard that entry[0 .. n) name. The store's tensors from `before` on are then those of
+ * this shard. */
 static wf_status read_shard(index_reader *r, const wf_json_node *const *entry, size_t n)
 {
     wf_store *s = r->store;

@@ -19,6 +19,8 @@
 #include "format/safetensors.h"
 #include "format/safetensors_priv.h"
 
+/* All dtypes of the format, with bits per element. WF_TYPE_NONE: the tensor is listed but cannot be
+ * computed with. */
 static const wf_safetensors_type types[] = {
     {"F32", 32, WF_F32},
     {"F16", 16, WF_F16},
@@ -66,6 +68,7 @@ typedef struct {
     wf_store *store;
     int file;
     const char *path;
+    /* The mapped file, `size` bytes. */
     const uint8_t *data;
     size_t size;
     size_t base;       /* offset of the tensors' bytes */
@@ -129,6 +132,7 @@ static wf_status read_entry(const reader *r, const wf_json_node *entry, wf_store
     if (!dtype || dtype->kind != WF_JSON_STRING)
         return fail_tensor(r, entry, "has no dtype");
     const wf_safetensors_type *type = wf_safetensors_find_type(dtype->string);
+    /* wf_json_is compares the length, too: strcmp stops at a NUL inside the JSON string. */
     if (!type || !wf_json_is(dtype, type->name))
         return fail_tensor(r, entry, "has a dtype that safetensors does not define");
 

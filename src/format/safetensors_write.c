@@ -156,6 +156,7 @@ wf_status wf_safetensors_write_tensor(wf_safetensors_writer *w, const char *name
     if (!is_utf8(name) || strcmp(name, "__metadata__") == 0)
         return fail_tensor(w, name, "safetensors does not allow this name");
     WF_TRY(check_shape(w, name, type, shape, &t.bytes));
+    /* make_room may double the capacity once more without overflow. */
     if (w->count == INT32_MAX / 2)
         return fail_tensor(w, name, "there are too many tensors");
     WF_TRY(make_room(w));
@@ -245,7 +246,9 @@ static wf_status open_file(wf_safetensors_writer *w, const char *name, wf_sink *
     return path ? wf_sink_open(w->ctx, path, out) : WF_ERR_MEMORY;
 }
 
-/* Seals complete shards and opens the next one that needs data. */
+/* Seals complete shards and opens the next one that needs data. Empty shards (no tensors, or
+ * tensors without elements) are complete as soon as they have a header. On return, left > 0 or
+ * everything is written. */
 static wf_status advance(wf_safetensors_writer *w)
 {
     for (; w->left == 0 && w->current < w->shard_count; w->current++) {
@@ -335,6 +338,7 @@ int wf_safetensors_write_files(const wf_safetensors_writer *w)
     return w->shard_count;
 }
 
+/* Commits the shards first and the index last: an index that exists names only complete shards. */
 wf_status wf_safetensors_write_end(wf_safetensors_writer *w)
 {
     wf_assert(w->shards);

@@ -29,6 +29,7 @@ void wf_store_free(wf_store *s)
     wf_mem_free(s->ctx, s->tensor);
     wf_mem_free(s->ctx, s->sorted);
     wf_arena_free(&s->arena);
+    /* The store is then empty and may be used again. */
     wf_store_init(s, s->ctx);
 }
 
@@ -87,6 +88,7 @@ static wf_status check_shape(wf_store *s, const wf_stored *t, const char *file, 
                        ", which is not a multiple of %d; %s requires it",
                        file, name, row, info->block, t->type_name);
     size_t bytes = wf_type_bytes(t->type, count);
+    /* wf_type_bytes returns 0 on overflow, too. */
     if ((bytes == 0 && count != 0) || bytes != t->bytes)
         return wf_fail(s->ctx, WF_ERR_FORMAT,
                        "cannot read '%s': tensor '%s' has %zu bytes, which does not match its "
@@ -116,6 +118,7 @@ wf_status wf_store_add(wf_store *s, const wf_stored *t)
     s->tensor = grown;
     wf_stored *copy = &s->tensor[s->count];
     *copy = *t;
+    /* In bounds: checked above. */
     copy->data = map->data + t->offset;
     copy->name = wf_arena_strdup(&s->arena, t->name);
     if (!copy->name)
