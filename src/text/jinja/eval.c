@@ -16,6 +16,7 @@ wf_status wf_jscope_new(wf_jrun *r, wf_jscope *parent, wf_jscope **out)
     *out = wf_jrun_alloc(r, 1, sizeof **out);
     if (!*out)
         return wf_jrun_failed(r);
+    /* Scopes live until the run ends: macros and loops keep pointers to them. */
     (*out)->parent = parent;
     return WF_OK;
 }
@@ -97,6 +98,8 @@ static int param_count(const char *params)
     return n;
 }
 
+/* Binds positional and named arguments to the row's parameters, as Python does, and calls it. "*"
+ * rows read `args` themselves. Frames are left only on success: a failure ends the run. */
 wf_status wf_jrow_call(wf_jrun *r, const wf_jrow *row, wf_jvalue self, const wf_jargs *args,
                        wf_jvalue *out)
 {
@@ -135,6 +138,8 @@ static wf_status not_defined(wf_jrun *r, wf_jvalue v)
                         v.u.str->text);
 }
 
+/* Calls anything callable. Functions carry their receiver: x.append is a value that can be
+ * stored. */
 wf_status wf_jcall(wf_jrun *r, wf_jvalue callee, const wf_jargs *args, wf_jvalue *out)
 {
     switch (callee.kind) {
@@ -216,6 +221,7 @@ static wf_status eval_args(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
     return spread(r, n, args, value);
 }
 
+/* The callee is evaluated before its arguments, as in Python. */
 static wf_status eval_call(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
 {
     wf_jvalue callee;
@@ -258,6 +264,8 @@ wf_status wf_jfunc_new(wf_jrun *r, const wf_jrow *row, wf_jvalue self, wf_jvalue
     return WF_OK;
 }
 
+/* Methods win over keys of the same name, as in Jinja: d.items is the method. A missing attribute
+ * is undefined, not an error; an attribute of an undefined value is one. */
 wf_status wf_jget_attr(wf_jrun *r, wf_jvalue object, const wf_jstr *name, wf_jvalue *out)
 {
     if (object.kind == WF_J_UNDEFINED)
@@ -285,6 +293,7 @@ wf_status wf_jget_attr(wf_jrun *r, wf_jvalue object, const wf_jstr *name, wf_jva
 static bool place(wf_jvalue index, size_t count, size_t *out)
 {
     int64_t at = wf_jint_of(&index);
+    /* Cannot overflow: at is negative and count is not. */
     if (at < 0)
         at += (int64_t)count;
     *out = (size_t)at;
@@ -331,6 +340,7 @@ wf_status wf_jget_item(wf_jrun *r, wf_jvalue object, wf_jvalue index, wf_jvalue 
     return WF_OK;
 }
 
+/* Slices strings by characters; lists, tuples and ranges by items. */
 wf_status wf_jget_slice(wf_jrun *r, wf_jvalue object, const wf_jvalue part[3], wf_jvalue *out)
 {
     if (object.kind == WF_J_UNDEFINED)
@@ -387,6 +397,8 @@ static wf_status eval_math(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
     return WF_OK;
 }
 
+/* The operator ~: converts every operand to a string. Appending in place (wf_jstr_concat) keeps a
+ * long chain linear. */
 static wf_status eval_concat(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
 {
     const wf_jstr *a, *b;
@@ -401,6 +413,8 @@ static wf_status eval_concat(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf
     return WF_OK;
 }
 
+/* One comparison. Equality works for all kinds; an order exists only within numbers, strings, lists
+ * and tuples. */
 static wf_status compare(wf_jrun *r, int op, wf_jvalue a, wf_jvalue b, bool *out)
 {
     int order;
@@ -544,6 +558,7 @@ static wf_status eval_input(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_
     return WF_OK;
 }
 
+/* Evaluates one node into *out. *out may be any value on failure. */
 wf_status wf_jeval(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)
 {
     static wf_status (*const eval[])(wf_jrun *, const wf_jnode *, wf_jscope *, wf_jvalue *) = {

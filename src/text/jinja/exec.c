@@ -163,6 +163,7 @@ wf_status wf_jloop_call(wf_jrun *r, wf_jloop *loop, const wf_jargs *args, wf_jva
     return wf_jbuf_take(r, &b, out);
 }
 
+/* Returns its arguments in turn, by the index of the loop. */
 static wf_status loop_cycle(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, const wf_jargs *args,
                             wf_jvalue *out)
 {
@@ -199,6 +200,7 @@ wf_status wf_jloop_attr(wf_jrun *r, wf_jloop *loop, const wf_jstr *name, wf_jval
         WF_TRY(take_items(r, loop, loop->index + 2));
     if (wf_jstr_is(name, "length") || wf_jstr_is(name, "revindex") || wf_jstr_is(name, "revindex0"))
         WF_TRY(take_items(r, loop, SIZE_MAX));
+    /* n: the items admitted so far. The attributes that depend on it have admitted more above. */
     int64_t i = (int64_t)loop->index, n = (int64_t)loop->items->count;
     const struct {
         const char *name;
@@ -299,6 +301,8 @@ static wf_status bind_rest(wf_jrun *r, const wf_jnode *n, const wf_jargs *args, 
     return WF_OK;
 }
 
+/* A macro sees the scope in which it was defined, not that of its caller. Its output is its
+ * value. */
 wf_status wf_jmacro_call(wf_jrun *r, const wf_jmacro *macro, const wf_jargs *args, wf_jvalue *out)
 {
     wf_jbuf b = {0};
@@ -348,6 +352,7 @@ static wf_status exec_block(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_
 
 static wf_status exec_if(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
 {
+    /* list[]: test, body, test, body, ...; n->c is the else body. */
     for (size_t i = 0; i + 1 < n->count; i += 2) {
         wf_jvalue test;
         WF_TRY(wf_jeval(r, n->list[i], scope, &test));
@@ -464,6 +469,7 @@ static wf_status exec_jump(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_j
     return WF_OK;
 }
 
+/* Runs one statement. Returns with *f set when a break or continue was met. */
 static wf_status exec(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jbuf *b, flow *f)
 {
     static wf_status (*const run[])(wf_jrun *, const wf_jnode *, wf_jscope *, wf_jbuf *, flow *) = {

@@ -205,6 +205,7 @@ FILTER(filter_safe)
     return filter_string(r, self, arg, args, out);
 }
 
+/* The default replaces an undefined value; with a true second argument, every false value. */
 FILTER(filter_default)
 {
     static const wf_jstr empty = {.text = ""};
@@ -320,6 +321,8 @@ static bool text_to_int(const wf_jstr *s, int64_t base, int64_t *out)
     return true;
 }
 
+/* Strings may be integers in the given base, or floats, which are truncated. Anything else gives
+ * the default. */
 FILTER(filter_int)
 {
     int64_t base = arg[1].kind == WF_J_INT ? arg[1].u.integer : 10, whole;
@@ -422,6 +425,7 @@ FILTER(filter_round)
     return WF_OK;
 }
 
+/* Name, function, parameters in order, how many are required. */
 static const wf_jrow rows[] = {
     {"upper", filter_upper, "", 0},
     {"lower", filter_lower, "", 0},

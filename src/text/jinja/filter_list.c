@@ -136,6 +136,7 @@ FILTER(filter_sum)
     return WF_OK;
 }
 
+/* Items are printed, so numbers need no conversion. */
 FILTER(filter_join)
 {
     wf_jseq *seq;
@@ -157,6 +158,7 @@ FILTER(filter_join)
 
 /* ---- Filters that return lists ---- */
 
+/* Returns a new sequence of the given kind with the same items. */
 static wf_status copy_items(wf_jrun *r, wf_jkind kind, const wf_jseq *seq, wf_jvalue *out)
 {
     wf_jvalue made;
@@ -191,6 +193,7 @@ FILTER(filter_items)
     return WF_OK;
 }
 
+/* As in jinja2: an iterator for sequences, a list for generators. */
 FILTER(filter_reverse)
 {
     UNUSED;
@@ -250,6 +253,7 @@ FILTER(filter_sort)
     return wf_jsort(r, keys.u.seq->item, out->u.seq->item, seq->count, wf_jtruth(&arg[0]));
 }
 
+/* Returns a list of (key, value) tuples. */
 FILTER(filter_dictsort)
 {
     wf_jvalue keys;
@@ -294,6 +298,7 @@ FILTER(filter_unique)
     return WF_OK;
 }
 
+/* Rows of `linecount` items; the last one is filled up only if a value was given. */
 FILTER(filter_batch)
 {
     wf_jseq *seq;
@@ -311,6 +316,7 @@ FILTER(filter_batch)
         }
         WF_TRY(wf_jseq_push(r, row.u.seq, seq->item[i]));
     }
+    /* If seq is not empty, row is its last row, a list. */
     bool fill = arg[1].kind != WF_J_ABSENT && arg[1].kind != WF_J_NONE && seq->count;
     while (fill && row.u.seq->count < most)
         WF_TRY(wf_jseq_push(r, row.u.seq, arg[1]));
@@ -346,6 +352,7 @@ static wf_status find_row(wf_jrun *r, bool test, const wf_jargs *args, size_t sk
     return WF_OK;
 }
 
+/* Applies a filter to each item, or reads an attribute of each, with an optional default. */
 FILTER(filter_map)
 {
     const wf_jvalue *attribute = named(args, "attribute"), *otherwise = named(args, "default");
@@ -384,6 +391,7 @@ static wf_status choose(wf_jrun *r, wf_jvalue self, const wf_jargs *args, bool b
         return WF_OK;
     if (by_attribute && args->npos == 0)
         return wf_jrun_fail(r, "the name of an attribute is missing");
+    /* selectattr's first argument is the attribute, its second the test. */
     if (args->npos > by_attribute)
         WF_TRY(find_row(r, true, args, by_attribute, &rest, &row));
     WF_TRY(wf_jwalk(r, self, &seq));

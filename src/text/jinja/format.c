@@ -106,6 +106,7 @@ static wf_status put_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v, const sp
         }
         with_dot(digits);
         if (f->type == '%')
+            /* Fits: the number has at most 309 + 60 digits. */
             strcat(digits, "%");
     } else {
         int64_t whole = v->kind == WF_J_FLOAT ? (int64_t)v->u.number : wf_jint_of(v);
@@ -134,6 +135,7 @@ static wf_status put_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v, const sp
     return put_filled(r, b, &s, strlen(sign), f, '>');
 }
 
+/* Prints any value as str or repr, cut to the precision in characters, and pads it. */
 static wf_status put_text(wf_jrun *r, wf_jbuf *b, wf_jvalue v, const spec *f, bool repr, char align)
 {
     wf_jbuf own = {0};
@@ -213,9 +215,12 @@ static wf_status read_percent_spec(wf_jrun *r, const wf_jstr *s, size_t *at, spe
     return WF_OK;
 }
 
+/* Applies one conversion of the % operator: text for s, r and a, a character for c, otherwise a
+ * number. */
 static wf_status put_percent(wf_jrun *r, wf_jbuf *b, wf_jvalue v, spec *f)
 {
     if (strchr("sra", f->type)) {
+        /* A zero pads numbers only. */
         if (f->fill == '0') {
             f->fill = 0;
             f->align = '>';
@@ -234,6 +239,8 @@ static wf_status put_percent(wf_jrun *r, wf_jbuf *b, wf_jvalue v, spec *f)
     return put_number(r, b, &v, f);
 }
 
+/* Python's "text" % values. %(name)s reads from a dict; the others take the values of a tuple in
+ * turn. */
 wf_status wf_jformat(wf_jrun *r, const wf_jstr *s, wf_jvalue values, wf_jvalue *out)
 {
     wf_jbuf b = {0};
@@ -396,6 +403,7 @@ static wf_status put_field(wf_jrun *r, wf_jbuf *b, const wf_jstr *inside, const 
     return put_brace(r, b, v, &f);
 }
 
+/* Python's str.format without nested fields. */
 wf_status wf_jformat_braces(wf_jrun *r, const wf_jstr *s, const wf_jargs *args, wf_jvalue *out)
 {
     wf_jbuf b = {0};

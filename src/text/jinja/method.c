@@ -49,11 +49,13 @@ METHOD(list_insert)
     WF_TRY(wf_jrun_step(r, seq->count / 4));
     /* Makes room; the value itself is placed below. */
     WF_TRY(wf_jseq_push(r, seq, arg[1]));
+    /* count items were there before the push, so the move ends at the slot that was added. */
     memmove(seq->item + at + 1, seq->item + at, (size_t)(count - at) * sizeof *seq->item);
     seq->item[at] = arg[1];
     return WF_OK;
 }
 
+/* at < seq->count. */
 static void remove_at(wf_jseq *seq, size_t at)
 {
     memmove(seq->item + at, seq->item + at + 1, (seq->count - at - 1) * sizeof *seq->item);
@@ -225,6 +227,7 @@ METHOD(dict_pop)
     return WF_OK;
 }
 
+/* Removes the last entry, as in Python, where dicts keep the order of insertion. */
 METHOD(dict_popitem)
 {
     wf_jdict *d = self.u.dict;
@@ -277,6 +280,7 @@ METHOD(dict_update)
     return fill(r, self.u.dict, args);
 }
 
+/* Shallow: the values are shared. */
 METHOD(dict_copy)
 {
     const wf_jargs from = {.pos = &self, .npos = 1};

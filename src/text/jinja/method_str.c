@@ -143,6 +143,8 @@ static wf_status split_at(wf_jrun *r, const wf_jstr *s, const wf_jstr *by, int64
     return push_part(r, to, s, from, end);
 }
 
+/* Splits at `by`, or at white space without it. Parts found from the right are put into order at
+ * the end. */
 static wf_status split(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool last, wf_jvalue *out)
 {
     const wf_jstr *by;
@@ -179,6 +181,7 @@ METHOD(str_rsplit)
     return split(r, self, arg, true, out);
 }
 
+/* The last line needs no line break; an empty rest is not a line. */
 METHOD(str_splitlines)
 {
     const wf_jstr *s = self.u.str;
@@ -313,6 +316,7 @@ METHOD(str_count)
         *out = wf_jint((int64_t)wf_jstr_chars(&part) + 1);
         return WF_OK;
     }
+    /* Occurrences that do not overlap. what is not empty here, so from advances. */
     for (; valid; from = at + what->bytes, count++) {
         WF_TRY(wf_jrun_step(r, 1));
         WF_TRY(wf_jstr_find(r, self.u.str, from, to, what, false, &at));
@@ -361,6 +365,7 @@ METHOD(str_removeprefix)
     UNUSED;
     WF_TRY(has_end(r, self, arg, false, &there));
     *out = self;
+    /* has_end also accepts a tuple, which removeprefix and removesuffix do not. */
     if (!there.u.boolean || arg[0].kind != WF_J_STRING)
         return WF_OK;
     return wf_jstr_new(r, wf_jstr_part(self.u.str, arg[0].u.str->bytes, self.u.str->bytes), out);
@@ -488,6 +493,7 @@ static wf_status pad(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool left
     fill = fill ? fill : &space;
     if (wf_jstr_chars(fill) != 1)
         return wf_jrun_fail(r, "the fill must be a single character");
+    /* A huge width fails in wf_jbuf_str, at the limit of memory or steps. */
     int64_t gap = width > chars ? width - chars : 0;
     /* Python's center puts the extra space left if gap and width are both odd. */
     int64_t before = left && right ? gap / 2 + (gap & width & 1) : left ? gap : 0;
@@ -518,6 +524,7 @@ METHOD(str_center)
     return pad(r, self, arg, true, true, out);
 }
 
+/* Pads with zeros after a sign. */
 METHOD(str_zfill)
 {
     const wf_jstr *s = self.u.str;

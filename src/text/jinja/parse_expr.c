@@ -126,6 +126,7 @@ static wf_jnode *parse_name(wf_jparser *p)
     return n;
 }
 
+/* p->at is at '['. A comma may follow the last item. */
 static wf_jnode *parse_list(wf_jparser *p)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_LIST);
@@ -141,6 +142,7 @@ static wf_jnode *parse_list(wf_jparser *p)
     return n && wf_jexpect_op(p, ']') ? n : NULL;
 }
 
+/* p->at is at '{'. list[] alternates keys and values. */
 static wf_jnode *parse_dict(wf_jparser *p)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_DICT);
@@ -157,6 +159,7 @@ static wf_jnode *parse_dict(wf_jparser *p)
     return n && wf_jexpect_op(p, '}') ? n : NULL;
 }
 
+/* Parses a literal, a name, or something in brackets. */
 wf_jnode *wf_jparse_primary(wf_jparser *p)
 {
     const wf_jtoken *t = p->at;
@@ -295,6 +298,7 @@ static wf_jnode *parse_subscript(wf_jparser *p)
 {
     wf_jnode *part[3] = {NULL}, *n;
     int colons = 0;
+    /* At the end of the template one of the branches fails, so the loop ends. */
     while (!wf_jat_op(p, ']') && !wf_jat_op(p, ',')) {
         if (wf_jat_op(p, ':') && colons < 2) {
             p->at++;
@@ -354,6 +358,8 @@ static wf_jnode *parse_attribute(wf_jparser *p, wf_jnode *object)
     return n->b || n->text ? n : NULL;
 }
 
+/* A loop, not recursion, so a.b.c... of any length needs no stack here. Evaluating it recurses,
+ * within max_frames. */
 static wf_jnode *parse_postfix(wf_jparser *p, wf_jnode *n)
 {
     while (n) {
@@ -467,6 +473,7 @@ static int skip_comparison(wf_jparser *p)
     return 0;
 }
 
+/* a < b < c is one node with three operands. */
 static wf_jnode *parse_compare(wf_jparser *p)
 {
     wf_jnode *first = parse_math(p, 0), *n = NULL;
@@ -535,6 +542,7 @@ wf_jnode *wf_jparse_expression(wf_jparser *p, bool with_cond)
     return n;
 }
 
+/* One expression is itself; a comma, or () where allowed, makes a tuple. */
 wf_jnode *wf_jparse_tuple(wf_jparser *p, bool with_cond, bool in_parentheses, const char *end)
 {
     wf_jnode *n = wf_jnode_new(p, WF_JN_TUPLE);

@@ -16,6 +16,7 @@
 
 void wf_jprint_double(char *out, double value)
 {
+    /* "%.16e" has at most 17 digits and 24 characters, plus a decimal point of several bytes. */
     char text[48], digit[24];
     int n = 0;
     if (!isfinite(value)) {
@@ -48,6 +49,8 @@ void wf_jprint_double(char *out, double value)
     }
     if (exponent < 0)
         out[at++] = '0';
+    /* i is the index of a digit; indices outside [0, n) print zeros. At least one digit follows the
+     * point, as in "1.0". */
     for (int i = exponent < 0 ? exponent + 1 : 0; i < n || i <= exponent + 1; i++) {
         if (i == exponent + 1)
             out[at++] = '.';
@@ -103,6 +106,7 @@ static wf_status put_repr_string(wf_jrun *r, wf_jbuf *b, const wf_jstr *s)
     return wf_jbuf_put(r, b, &quote, 1, false);
 }
 
+/* A tuple of one item ends in a comma. */
 static wf_status put_repr_items(wf_jrun *r, wf_jbuf *b, const wf_jseq *seq, char open, char close)
 {
     WF_TRY(wf_jbuf_put(r, b, &open, 1, false));
@@ -165,6 +169,7 @@ static wf_status put_repr(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v)
     }
 }
 
+/* A frame per level bounds the recursion, also for a list that contains itself. */
 wf_status wf_jprint_repr(wf_jrun *r, wf_jbuf *b, wf_jvalue v)
 {
     WF_TRY(wf_jrun_enter(r));
@@ -173,6 +178,7 @@ wf_status wf_jprint_repr(wf_jrun *r, wf_jbuf *b, wf_jvalue v)
     return WF_OK;
 }
 
+/* Prints str(v). Undefined prints nothing, a string prints itself with its marks. */
 wf_status wf_jprint(wf_jrun *r, wf_jbuf *b, wf_jvalue v)
 {
     if (v.kind == WF_J_UNDEFINED)
@@ -281,6 +287,7 @@ static wf_status put_json_key(wf_jrun *r, wf_jbuf *b, const wf_jvalue *key, cons
     return wf_jbuf_text(r, b, "\"");
 }
 
+/* Copies the entries into two arrays, which sort_keys may reorder. */
 static wf_status put_json_dict(wf_jrun *r, wf_jbuf *b, const wf_jdict *d, const wf_jjson *form,
                                size_t level)
 {

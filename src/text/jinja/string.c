@@ -30,6 +30,7 @@ static wf_status make_room(wf_jrun *r, wf_jbuf *b, size_t bytes)
         return wf_jrun_fail(r, "a text is too long");
     if (need <= b->cap)
         return WF_OK;
+    /* Doubling makes appending linear overall. */
     while (cap < need)
         if (!wf_mul_size(cap, 2, &cap))
             return wf_jrun_fail(r, "a text is too long");
@@ -184,6 +185,7 @@ size_t wf_utf8_write(char out[4], uint32_t code)
     return length;
 }
 
+/* Linear in the bytes. A byte that is not UTF-8 counts as one character. */
 size_t wf_jstr_chars(const wf_jstr *s)
 {
     size_t chars = 0;
@@ -219,6 +221,7 @@ wf_status wf_jstr_slice(wf_jrun *r, const wf_jstr *s, const wf_jvalue part[3], w
     for (size_t i = 0; i < chars; i++)
         offset[i + 1] = offset[i] + wf_utf8_next(s->text + offset[i], s->bytes - offset[i], NULL);
     wf_jbuf b = {0};
+    /* wf_jslice_plan keeps first within [0, chars) for n steps. */
     for (size_t i = 0; i < n; i++, first += step)
         WF_TRY(wf_jbuf_part(r, &b, s, offset[first], offset[first + 1]));
     return wf_jbuf_take(r, &b, out);

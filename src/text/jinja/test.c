@@ -168,6 +168,7 @@ TEST(test_test)
     return WF_OK;
 }
 
+/* Name, function, parameters in order, how many are required. */
 static const wf_jrow rows[] = {
     {"defined", test_defined, "", 0},
     {"undefined", test_undefined, "", 0},

@@ -15,6 +15,7 @@
 
 /* ---- The run ---- */
 
+/* Fails with the template's name and the current line. The message is cut to WF_MESSAGE_BYTES. */
 wf_status wf_jrun_fail(wf_jrun *r, const char *fmt, ...)
 {
     char text[WF_MESSAGE_BYTES];
@@ -183,6 +184,8 @@ const char *wf_jkind_name(wf_jkind kind)
     return names[kind];
 }
 
+/* As Python's bool(): empty containers, 0 and None are false. Macros, functions and iterators are
+ * true. */
 bool wf_jtruth(const wf_jvalue *v)
 {
     switch (v->kind) {
@@ -457,6 +460,7 @@ wf_jentry *wf_jdict_find_text(const wf_jdict *d, const char *text, size_t bytes)
     return NULL;
 }
 
+/* Finds an entry by any hashable key; 1, 1.0 and true are the same key, as in Python. */
 wf_status wf_jdict_find(wf_jrun *r, const wf_jdict *d, wf_jvalue key, wf_jentry **out)
 {
     *out = NULL;
@@ -476,6 +480,7 @@ wf_status wf_jdict_find(wf_jrun *r, const wf_jdict *d, wf_jvalue key, wf_jentry 
     return WF_OK;
 }
 
+/* Adds without looking for the key: the caller knows that it is new. */
 wf_status wf_jdict_push(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value)
 {
     void *entries = d->entry;
@@ -540,6 +545,7 @@ wf_status wf_jslice_plan(wf_jrun *r, const wf_jvalue part[3], size_t items, int6
     int64_t low = up ? 0 : -1, high = up ? count : count - 1;
     WF_TRY(bound(r, &part[0], count, low, high, up ? low : high, first));
     WF_TRY(bound(r, &part[1], count, low, high, up ? high : low, &stop));
+    /* Both lie within [-1, count] and the stride within count + 1, so nothing here overflows. */
     int64_t way = up ? stop - *first : *first - stop, stride = up ? *step : -*step;
     *n = way > 0 ? (size_t)((way + stride - 1) / stride) : 0;
     return WF_OK;
