@@ -59,6 +59,7 @@ static wf_status open_gguf(wf_ctx *ctx, const char *path, wf_tokenizer **out)
     return status;
 }
 
+/* A folder, a *.json file, or else a GGUF file; wf_format_detect explains what another file is. */
 wf_status wf_tokenizer_open(wf_ctx *ctx, const char *path, wf_tokenizer **out)
 {
     *out = NULL;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* pre.c - see pre.h: the table of pre-tokenizers, and its lookups. */
+/*
+ * pre.c - see pre.h: the table of pre-tokenizers, and its lookups.
+ *
+ * A GGUF file names its pre-tokenizer (tokenizer.ggml.pre) instead of describing it, so the table
+ * has the patterns of each name. The patterns of one row run in turn, each on the pieces of the one
+ * before.
+ */
 #include "text/pre.h"
 
 #include <string.h>
@@ -117,6 +123,8 @@ static bool is_digits(const char *pattern)
     return strcmp(pattern, NUMBER) == 0;
 }
 
+/* Adds the steps of a row to an empty tokenizer. Byte-level spelling comes last, and its decoder
+ * undoes it. */
 wf_status wf_pre_apply(const wf_pre *pre, wf_tokenizer *t)
 {
     if (pre->is & WF_PRE_NFC)
@@ -157,6 +165,8 @@ static bool splits_as(const wf_tokenizer *t, const wf_pre *pre)
     return n == WF_PRE_PATTERNS || !pre->pattern[n];
 }
 
+/* The inverse of wf_pre_apply: finds a name for a tokenizer's steps, or NULL. Compares whatever
+ * changes ids: normalizer, patterns, leading space, whole words. */
 const wf_pre *wf_pre_of(const wf_tokenizer *t)
 {
     if (t->word_count == 0 || t->words[t->word_count - 1].kind != WF_WORDS_BYTES ||

@@ -22,6 +22,7 @@ typedef struct {
 static wf_status unknown_type(const wf_json_reader *r, const char *part, const char *type,
                               const row *rows, size_t count)
 {
+    /* A list that does not fit ends in "...". */
     char known[300];
     size_t len = 0;
     for (size_t i = 0; i < count; i++)
@@ -70,6 +71,7 @@ static wf_status get_pattern(const wf_json_reader *r, const wf_json_node *node, 
                        *text = wf_json_get(pattern, "Regex");
     *regex = text != NULL;
     text = text ? text : wf_json_get(pattern, "String");
+    /* Patterns may be longer than other strings: some list every letter with case. */
     if (!text || text->kind != WF_JSON_STRING || text->bytes > WF_ADDED_BYTES_MOST * 16)
         return wrong(r, node, "the pattern");
     *out = (wf_text){text->string, text->bytes};
@@ -312,6 +314,7 @@ static wf_status read_decode_strip(wf_json_reader *r, const wf_json_node *node)
     wf_text content = {0};
     WF_TRY(get_string(r, node, "content", &content));
     int64_t start = wf_json_get_int(node, "start", 0), stop = wf_json_get_int(node, "stop", 0);
+    /* The limit keeps the decoder's state small; real files have 0 or 1. */
     if (content.bytes == 0 || start < 0 || start > 1000 || stop < 0 || stop > 1000)
         return wrong(r, node, "a member");
     return add_decode(r, node,
@@ -360,6 +363,8 @@ static wf_status read_template(wf_json_reader *r, const wf_json_node *node)
         const wf_json_node *special = wf_json_get(&single->child[i], "SpecialToken");
         const wf_json_node *name = wf_json_get(special, "id");
         if (!special) {
+            /* Exactly one sequence: what comes before it frames the text on the left, what follows
+             * on the right. */
             if (behind || !wf_json_get(&single->child[i], "Sequence"))
                 return wrong(r, node, "single");
             behind = true;

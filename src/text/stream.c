@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* stream.c - see stream.h. */
+/*
+ * stream.c - see stream.h.
+ *
+ * Text is buffered until it has PIECE bytes and a place where cutting cannot change the ids
+ * (cut.c). Everything before the cut is encoded and removed. The buffer is bounded: a text without
+ * such a place fails at a limit.
+ */
 #include "text/stream.h"
 
 #include <string.h>
@@ -14,6 +20,7 @@ struct wf_stream {
     const wf_tokenizer *t;
     wf_ctx *ctx;
     uint32_t flags;
+    /* Owned; its ids are valid until its next call. */
     wf_encoder *encoder;
     char *text; /* [room], of which `bytes` are not encoded yet */
     size_t bytes, room;
@@ -109,6 +116,8 @@ wf_status wf_stream_feed(wf_stream *s, const char *text, size_t bytes, const int
     return WF_OK;
 }
 
+/* Encodes the rest, also an empty one, which may get tokens around it. The stream is then ready for
+ * another text. */
 wf_status wf_stream_end(wf_stream *s, const int32_t **ids, size_t *count)
 {
     uint32_t part = WF_PART_LAST | (s->begun ? 0u : WF_PART_FIRST);

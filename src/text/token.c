@@ -96,6 +96,8 @@ wf_status wf_tokenizer_add_decode(wf_tokenizer *t, wf_decode_step step)
     return WF_OK;
 }
 
+/* Adds SentencePiece's steps: spaces become U+2581, with one put before the text if `prefix`;
+ * decoding reverses both. */
 wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix)
 {
     const char *mark = SPACE_MARK;
@@ -147,6 +149,7 @@ wf_status wf_tokenizer_frame(wf_tokenizer *t, bool behind, int32_t id, bool add)
     return WF_OK;
 }
 
+/* Ignores ids that do not exist, duplicates, and those beyond WF_TOKEN_ENDS. */
 void wf_tokenizer_add_end(wf_tokenizer *t, int32_t id)
 {
     if (id < 0 || id >= t->vocab.count || t->end_count == WF_TOKEN_ENDS || wf_tokenizer_ends(t, id))
@@ -221,6 +224,7 @@ static wf_status normalize_added(wf_tokenizer *t)
 
 const char *const wf_special_names[4] = {"bos_token", "eos_token", "unk_token", "pad_token"};
 
+/* The first text for a name stays. */
 wf_status wf_tokenizer_name(wf_tokenizer *t, const char *name, const char *text, size_t bytes)
 {
     for (int i = 0; i < t->nameds; i++)
@@ -246,6 +250,7 @@ wf_status wf_tokenizer_name_id(wf_tokenizer *t, const char *name, int32_t id)
     return token && token->text ? wf_tokenizer_name(t, name, token->text, token->bytes) : WF_OK;
 }
 
+/* Names the special tokens after the keys of tokenizer_config.json, unless that file was read. */
 static wf_status name_specials(wf_tokenizer *t)
 {
     for (int i = 0; i < 4 && !t->configured; i++)
@@ -315,6 +320,7 @@ wf_token_kind wf_tokenizer_kind(const wf_tokenizer *t, int32_t id)
     return token ? token->kind : WF_TOKEN_UNUSED;
 }
 
+/* Returns whether this is a filler for an id without a token, as write_gguf.c names them. */
 bool wf_token_is_padding(const char *text, size_t bytes, int32_t id)
 {
     char name[24];

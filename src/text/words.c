@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* words.c - see words.h. */
+/*
+ * words.c - see words.h.
+ *
+ * Every step is a filter that receives a piece and passes smaller ones on, so the steps run depth
+ * first. Pieces are slices of the caller's text or of a buffer of the step that changed it; that
+ * buffer lives until all its pieces were passed.
+ */
 #include "text/words.h"
 
 #include <string.h>
@@ -19,6 +25,8 @@ typedef struct {
     wf_ctx *ctx;
     const wf_words_step *step;
     int count;
+    /* bytes_last: BPE spells bytes itself, so a final BYTES step does not. first: the text is the
+     * start of its document. */
     bool bytes_last, first;
     wf_matcher **matcher; /* [count], created when first needed */
     wf_word_fn *fn;
@@ -44,6 +52,7 @@ static bool is_newer_punctuation(uint32_t c)
         {0x11c41, 0x11c45}, {0x11c70, 0x11c71}, {0x11ef7, 0x11ef8}, {0x11f43, 0x11f4f},
         {0x11fff, 0x11fff}, {0x12ff1, 0x12ff2}, {0x16d6d, 0x16d6f}, {0x16e97, 0x16e9a},
         {0x16fe2, 0x16fe2}, {0x1e5ff, 0x1e5ff}, {0x1e95e, 0x1e95f}};
+    /* The ranges are ascending. */
     for (size_t i = 0; i < sizeof ranges / sizeof *ranges && ranges[i][0] <= c; i++)
         if (c <= ranges[i][1])
             return true;
@@ -58,6 +67,7 @@ static bool is_punctuation(uint32_t c)
     return c == 0x166d || c == 0x111c9 || (class & WF_CHAR_P && !is_newer_punctuation(c));
 }
 
+/* Steps that match single characters: digits or punctuation. */
 static bool char_matches(const wf_words_step *step, uint32_t c)
 {
     return step->kind == WF_WORDS_DIGITS ? wf_char_class(c) & WF_CHAR_N : is_punctuation(c);
@@ -114,6 +124,7 @@ static wf_status find(run *r, int at, const char *s, size_t n, size_t from, bool
 /* ---- Splitting at matches ---- */
 
 typedef struct {
+    /* The step's position in the pipeline and its text. */
     run *r;
     int at;
     const char *s;
@@ -179,6 +190,7 @@ static wf_status cut_by_matches(run *r, int at, const char *s, size_t n)
         after_match = true;
         done = end;
         from = end;
+        /* Step over a character after an empty match, or the search would not advance. */
         if (end == begin) {
             size_t length = 1;
             if (from < n)
@@ -295,6 +307,7 @@ static wf_status pass(run *r, int at, const char *s, size_t n)
     }
 }
 
+/* Calls fn for each word, in order. Stops at fn's first failure and returns it. */
 wf_status wf_words_run(wf_ctx *ctx, const wf_words_step *steps, int count, bool bytes_last,
                        bool first, const char *text, size_t bytes, wf_word_fn *fn, void *user)
 {

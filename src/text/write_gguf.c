@@ -19,6 +19,7 @@
 static wf_status put_tokens(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w,
                             const float *score, size_t count)
 {
+    /* "[PAD" and "]", 18 digits at most, and the NUL. */
     enum { NAME = 24 };
     size_t known = (size_t)t->vocab.count;
     wf_gguf_text *text = wf_mem_array(ctx, count, sizeof *text);
@@ -57,6 +58,8 @@ static wf_status put_merges(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *
     wf_merge_pair *pair;
     size_t count, bytes = 0, at = 0;
     WF_TRY(wf_merges_list(&t->bpe, ctx, &pair, &count));
+    /* A merge makes left + right, so "left right" has one byte more than the token that it
+     * makes. */
     for (size_t i = 0; i < count; i++)
         bytes += (size_t)t->vocab.token[pair[i].made].bytes + 1;
     wf_gguf_text *text = wf_mem_array(ctx, count, sizeof *text);
@@ -120,6 +123,7 @@ static wf_status put_names(const wf_tokenizer *t, wf_gguf_writer *w)
     return WF_OK;
 }
 
+/* Fails if the tokens around a text are others than bos and eos, for which GGUF has flags. */
 static wf_status put_special(const wf_tokenizer *t, wf_ctx *ctx, wf_gguf_writer *w)
 {
     static const char *const keys[] = {KEY "bos_token_id", KEY "eos_token_id",

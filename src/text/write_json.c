@@ -57,6 +57,7 @@ static wf_status check_frame(const wf_tokenizer *t, wf_ctx *ctx, const int32_t *
     return WF_OK;
 }
 
+/* Writes the added tokens with their flags; those that JSON cannot hold are left out. */
 static void put_added(wf_writer *w, const wf_tokenizer *t)
 {
     wf_writer_print(w, "  \"added_tokens\": [");
@@ -111,6 +112,7 @@ static void put_normal(wf_writer *w, const wf_normal_step *s)
     }
 }
 
+/* Shared by pre-tokenizer and decoder, which have the same members. */
 static void put_metaspace(wf_writer *w, const char *text, size_t bytes, wf_prepend prepend,
                           bool split)
 {
@@ -251,6 +253,8 @@ static void put_processor(wf_writer *w, const wf_tokenizer *t)
 
 /* ---- The model ---- */
 
+/* Writes vocabulary and merges. Fails only for lack of memory. SentencePiece scores are written as
+ * merges (wf_merges_list), so that the file is plain BPE. */
 static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
 {
     const wf_bpe *b = &t->bpe;
@@ -264,6 +268,7 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
         wf_writer_print(w, "null");
     wf_writer_print(
         w,
+        /* A tokenizer with scores fuses unknown characters. */
         ", \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, "
         "\"fuse_unk\": %s, \"byte_fallback\": %s, \"ignore_merges\": %s,\n    \"vocab\": {",
         truth(b->fuse_unknown || b->score), truth(b->fallback), truth(b->whole_words));
@@ -322,6 +327,7 @@ wf_status wf_tokenizer_to_json(const wf_tokenizer *t, wf_ctx *ctx, char **json, 
 
 /* ---- The configuration ---- */
 
+/* Returns whether the id is one of those added around a text. */
 static bool frames(const int32_t *ids, int count, int32_t id)
 {
     for (int i = 0; i < count; i++)
@@ -347,6 +353,7 @@ static void put_names(const wf_tokenizer *t, wf_writer *w)
     }
 }
 
+/* add_bos_token and add_eos_token follow from the tokens around a text. */
 wf_status wf_tokenizer_to_config(const wf_tokenizer *t, wf_ctx *ctx, const char *chat_template,
                                  char **json, size_t *bytes)
 {
