@@ -112,7 +112,8 @@ static wf_status check_kind(const reader *r)
     return refuse_option(r, "init_lora_weights", init->string);
 }
 
-/* strength: the user's factor of the adapter. */
+/* Reads rank, alpha, dropout and rslora; wf_adapter_set checks their ranges. strength: the user's
+ * factor of the adapter. */
 static wf_status take_numbers(const reader *r, double strength)
 {
     const wf_json_node *rank = wf_json_get(r->config, "r");
@@ -285,6 +286,7 @@ static wf_status take_linears(const reader *r)
         bool taken;
         WF_TRY(take_linear(r, &a->linear[i], &taken));
         if (taken)
+            /* n <= i: the list is compacted in place. */
             a->linear[n++] = a->linear[i];
     }
     a->linears = n;
@@ -294,6 +296,8 @@ static wf_status take_linears(const reader *r)
 
 /* ---- Opening ---- */
 
+/* Opens one adapter. number: its index among several, which makes the names of its states unique.
+ * *out is NULL after a failure. */
 static wf_status open_one(wf_ctx *ctx, const wf_lora *lora, int number, const wf_config *config,
                           wf_adapter **out)
 {
@@ -348,6 +352,7 @@ wf_status wf_adapter_read(const wf_adapter *a, int index, float *to)
 
 /* ---- Several adapters ---- */
 
+/* After a failure, *out holds those that were opened; the caller closes them. */
 wf_status wf_adapters_open(wf_ctx *ctx, const wf_lora *lora, int count, const wf_config *config,
                            wf_adapters *out)
 {

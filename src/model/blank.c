@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* blank.c - models without a file; see blank.h. */
+/*
+ * blank.c - models without a file; see blank.h.
+ *
+ * The model has a config and a list of f32 weights without data. Their values come from the fetch
+ * function when they are needed. The tokenizer is borrowed.
+ */
 #include "model/blank.h"
 
 #include "base/mem.h"
@@ -49,6 +54,7 @@ static wf_status fill(wf_model *m, const wf_blank *b)
     m->fetch = b->fetch;
     m->fetch_user = b->user;
     wf_store_init(&m->nowhere, m->ctx);
+    /* An empty store, so that code for files needs no special case. */
     m->store = &m->nowhere;
     m->path = wf_arena_strdup(&m->arena, "");
     m->no_tokenizer = "the model was created without a tokenizer";

@@ -15,6 +15,7 @@
 #include "format/gguf.h"
 #include "model/model.h"
 
+/* The built-in template "chatml". */
 const char wf_chatml[] =
     "{% for message in messages %}"
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
@@ -40,6 +41,7 @@ static void set_bool(wf_json_node *n, const char *key, bool value)
 
 static wf_status set_messages(wf_arena *a, wf_json_node *n, const wf_message *messages, int count)
 {
+    /* + 1: never an empty allocation. */
     wf_json_node *items = wf_arena_alloc(a, (size_t)count * sizeof *items + 1);
     if (!items)
         return WF_ERR_MEMORY;
@@ -200,6 +202,8 @@ wf_status wf_chat_render(const wf_template *template, const wf_tokenizer *t, wf_
 
 /* ---- Rendering ---- */
 
+/* The caller's template, else the model's: the one for tools if tools are given and the model has
+ * one. */
 static wf_status find_template(const wf_model *m, wf_ctx *ctx, const wf_chat_options *o,
                                const char **text)
 {
@@ -272,6 +276,7 @@ wf_status wf_model_chat(const wf_model *m, wf_ctx *ctx, const wf_message *messag
     return status;
 }
 
+/* Passes the text to the caller, who frees it with wf_mem_free; the marks are dropped. */
 wf_status wf_model_chat_text(const wf_model *m, wf_ctx *ctx, const wf_message *messages, int count,
                              const wf_chat_options *options, char **text, size_t *bytes)
 {

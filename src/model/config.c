@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* config.c - validates a config from any source. */
+/*
+ * config.c - validates a config from any source.
+ *
+ * Everything that a graph is built from is checked here, so that no later code has to expect
+ * hostile sizes: each is in range, heads divide evenly, and no parameter is NaN or infinite.
+ */
 #include "model/config.h"
 
 #include <math.h>
@@ -16,6 +21,7 @@ int64_t wf_config_window(const wf_config *c, int64_t layer)
     return !c->windowed || c->windowed[layer] ? c->window : 0;
 }
 
+/* Returns the factor of attention scores in a layer; 0: the default, 1 / sqrt(head_dim). */
 double wf_config_scale(const wf_config *c, int64_t layer)
 {
     double scale = c->scale != 0 ? c->scale : 1 / sqrt((double)c->head_dim);

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* config_keys.c - the keys of config.json that transformers reads, by model type; see
- * config_json.h. */
+/*
+ * config_keys.c - the keys of config.json that transformers reads, by model type; see
+ * config_json.h.
+ *
+ * A key is used, known to be harmless, or allowed with one value only. Anything else would silently
+ * change what is computed, so it fails (a known key with another value) or is reported (an unknown
+ * key). The first row for a key and a type decides.
+ */
 #include <string.h>
 
 #include "model/config_json.h"
@@ -253,6 +259,7 @@ wf_status wf_config_check_keys(const wf_json_reader *r, const wf_config_key *tab
         if (row && !admitted(value, row->rule))
             return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED, "%s: %s%s%s is not supported: %s",
                            r->what, r->prefix, row->key, describe(value, shown), row->advice);
+        /* Keys with an underscore are private to transformers. */
         if (row || value->key[0] == '_' || value->kind == WF_JSON_NULL)
             continue;
         if (unknown++ < NAMED)

@@ -40,12 +40,14 @@ static const struct {
 typedef struct {
     wf_convert *c;
     wf_type type; /* of most matrices */
-    bool made;    /* this conversion created the folder */
+    /* So that a failure can remove the folder again. */
+    bool made; /* this conversion created the folder */
     struct {
         char *text; /* NULL: do not write this file */
         size_t bytes;
         wf_sink *sink;
     } file[BESIDE];
+    /* Owned, as the texts and sinks are. NULL until the weights are written. */
     wf_safetensors_writer *weights;
 } folder;
 
@@ -102,6 +104,7 @@ static wf_status choose_type(folder *f)
     f->type = WF_F32;
     for (int i = 0; i < m->weights; i++) {
         const wf_model_weight_info *w = &m->weight[i];
+        /* Vectors follow the matrices later, in type_of_vector. */
         wf_type type = type_of_matrix(f, w);
         if (w->shape.n < 2)
             continue;
@@ -118,6 +121,7 @@ static wf_status add_item(folder *f, const wf_model_weight_info *w)
 {
     wf_convert *c = f->c;
     char name[WF_NAME_BYTES];
+    /* Every weight of a bound model has a row: wf_model_bind made sure. */
     const wf_weight_name *row = wf_family_hugging_face(c->m->config.family, w->name, true, name);
     wf_assert(row);
     wf_convert_item *item = &c->item[c->items++];
@@ -249,6 +253,7 @@ static void warn_templates(const folder *f)
             "additional_chat_templates/tool_use.jinja");
 }
 
+/* Makes the texts of all files in memory before the first byte is written. */
 static wf_status make_files(folder *f)
 {
     wf_convert *c = f->c;

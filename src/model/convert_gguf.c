@@ -21,6 +21,7 @@
 typedef struct {
     wf_gguf_writer *w;
     const char *family;
+    /* Buffer of key(). */
     char key[128];
 } keys;
 
@@ -46,6 +47,7 @@ static wf_status put_text(keys *k, const char *key, const char *text)
     return wf_gguf_write_text(k->w, key, text, strlen(text));
 }
 
+/* Writes the sizes under the names of llama.cpp. */
 static wf_status put_sizes(keys *k, const wf_config *c)
 {
     WF_TRY(put_int(k, "block_count", c->layers));
@@ -144,6 +146,7 @@ static wf_status put_scale(const wf_convert *c, keys *k)
     return WF_OK;
 }
 
+/* A pattern is written only if some layers have no window. */
 static wf_status put_window(keys *k, const wf_config *c)
 {
     int64_t with = 0;
@@ -282,6 +285,7 @@ static wf_status add_divisors(wf_convert *c)
     return WF_OK;
 }
 
+/* Lists all tensors to write. Names are GGUF's; rotated rows are put into llama.cpp's order. */
 static wf_status list_items(wf_convert *c)
 {
     WF_TRY(wf_convert_items(c));

@@ -54,6 +54,7 @@ static double as_it_was_said(double value)
     float single = (float)value;
     if ((double)single != value)
         return value;
+    /* 9 significant digits identify every f32. */
     for (int digits = 0; digits < 9; digits++) {
         char text[WF_TEXT_DOUBLE];
         const char *at = text;
@@ -262,7 +263,8 @@ static void put_scaling(json *j, const wf_rotary *r)
     close_level(j, '}');
 }
 
-/* Writes Qwen's window keys: one for old and one for new versions of transformers. */
+/* Writes Qwen's window keys: max_window_layers for old and layer_types for new versions of
+ * transformers. `first`: where the layers with a window begin that reach to the end. */
 static void put_layer_windows(json *j, const wf_config *c)
 {
     int64_t first = c->layers;
@@ -360,6 +362,8 @@ static void copy_config(json *j, const wf_json_node *config, const wf_config *c,
         put_bool(j, "tie_word_embeddings", c->tied);
 }
 
+/* From a folder the old file is copied; from GGUF it is made anew, after checking that it can
+ * express the model. */
 wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **text, size_t *bytes)
 {
     json j = {.w = {.ctx = c->ctx}};

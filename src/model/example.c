@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* example.c - the table of example shapes, and their graphs. */
+/*
+ * example.c - the table of example shapes, and their graphs.
+ *
+ * Examples have shapes but no weights: benchmarks, plans and tests build their graphs without a
+ * file.
+ */
 #include "model/example.h"
 
 #include <stdio.h>
@@ -97,6 +102,7 @@ static void update(wf_graph *g, wf_value *const *params, wf_value *const *grads,
 static wf_status train(wf_graph *g, wf_value *loss)
 {
     wf_status status = WF_ERR_MEMORY;
+    /* More than enough: the parameters are nodes. */
     size_t most = (size_t)g->node_count;
     wf_value **params = wf_mem_array(g->ctx, most, sizeof *params);
     wf_value **grads = wf_mem_array(g->ctx, most, sizeof *grads);
@@ -118,6 +124,8 @@ done:
     return status;
 }
 
+/* Adds the mean loss over all tokens, its gradient and the updates. before_grad may replace the
+ * graph, for example by one of another precision. */
 static wf_status finish_training(wf_graph **g, wf_value *logits, wf_value *targets,
                                  const wf_example_options *o)
 {

@@ -79,6 +79,7 @@ const wf_weight_name *wf_family_hugging_face(const wf_family *family, const char
             continue;
         const char *to = w->hugging_face, *mark = strstr(to, "%d");
         size_t len = 0;
+        /* The head is outside the model in transformers, so its name has no prefix. */
         bool head = strcmp(w->name, "output") == 0;
         wf_text_append(out, WF_NAME_BYTES, &len, "%s", prefix && !head ? family->prefix : "");
         if (mark)

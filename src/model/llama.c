@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* llama.c - Llama, Mistral and Qwen: RMS norms before rotary attention and before a gated MLP. */
+/*
+ * llama.c - Llama, Mistral and Qwen: RMS norms before rotary attention and before a gated MLP.
+ *
+ * The families share one block and one table of names. They differ in biases, norms of heads, and
+ * the order of rotated dimensions, which are fields of wf_family and wf_config.
+ */
 #include "model/family.h"
 
 static wf_value *attention(wf_builder *b, wf_value *x)
@@ -9,6 +14,7 @@ static wf_value *attention(wf_builder *b, wf_value *x)
     wf_value *q = wf_part_heads(b, wf_part_linear(b, x, "attn_q", H * D, c->qkv_bias), H);
     wf_value *k = wf_part_heads(b, wf_part_linear(b, x, "attn_k", Hk * D, c->qkv_bias), Hk);
     wf_value *v = wf_part_heads(b, wf_part_linear(b, x, "attn_v", Hk * D, c->qkv_bias), Hk);
+    /* Qwen 3 normalizes each head before the rotation. */
     if (c->family->head_norm) {
         q = wf_part_norm(b, q, "attn_q_norm");
         k = wf_part_norm(b, k, "attn_k_norm");
@@ -23,6 +29,8 @@ static wf_value *block(wf_builder *b, wf_value *x)
     return wf_part_add(b, x, wf_part_swiglu(b, wf_part_norm(b, x, "ffn_norm")));
 }
 
+/* GGUF name, Hugging Face name without prefix, flags. WF_NAME_ROTATED: GGUF files of Llama have
+ * these rows in another order. */
 static const wf_weight_name weights[] = {
     {"token_embd", "embed_tokens", 0},
     {"blk.%d.attn_norm", "layers.%d.input_layernorm", 0},

@@ -53,6 +53,7 @@ static wf_status open_tokenizer(wf_model *m)
         WF_TRY(add_ends(m, "config.json", m->folder->config));
         WF_TRY(add_ends(m, "generation_config.json", m->folder->generation));
     }
+    /* A token without a row of the embedding would read out of bounds. */
     if (wf_tokenizer_count(m->tokenizer) > m->config.vocab)
         return wf_fail(m->ctx, WF_ERR_FORMAT,
                        "%s: the tokenizer has %d tokens, more than the %lld row%s of the embedding",
@@ -160,6 +161,7 @@ static wf_status fill_info(wf_model *m)
     return i->name ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* On failure everything opened so far is closed; the context keeps the message. */
 wf_status wf_model_open(wf_ctx *ctx, const char *path, wf_model **out)
 {
     *out = NULL;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* sampler_order.c - parses a list of sampler names. */
+/*
+ * sampler_order.c - parses a list of sampler names, "top_k;top_p;temperature".
+ *
+ * The names and their spellings are llama.cpp's. Samplers that Weft lacks are skipped if
+ * llama.cpp's defaults turn them off, so that lists of GGUF files can be used unchanged.
+ */
 #include "model/sampler_order.h"
 
 #include <string.h>
@@ -38,6 +43,7 @@ static int find(const char *name, size_t bytes)
     /* Compared in lower case, without dashes and underscores: "Top-K" is "topk". */
     char word[LONGEST];
     size_t n = 0;
+    /* A longer name leaves word empty, which matches nothing. */
     for (size_t i = 0; i < bytes && bytes <= LONGEST; i++) {
         if (name[i] == '_' || name[i] == '-')
             continue;

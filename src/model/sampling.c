@@ -17,8 +17,11 @@
 #include "model/model.h"
 #include "model/sampler_order.h"
 
+/* Most tokens that the penalty may look back. */
 #define LAST_MOST (1 << 20)
 
+/* JSON key, GGUF key, range, its description, whole, our default, transformers' default when
+ * sampling (-1: none). */
 const wf_setting_info wf_settings[WF_SETTINGS] = {
     [WF_SET_TEMPERATURE] = {"temperature", "temp", 0, FLT_MAX, "0 or more", false, 0.6, 1},
     [WF_SET_TOP_K] = {"top_k", "top_k", INT_MIN, INT_MAX, "a whole number", true, 40, 50},
@@ -219,6 +222,7 @@ static wf_status set_order(reader *r, const char *name, const char *text, size_t
 
 /* ---- generation_config.json ---- */
 
+/* Returns whether the value has no effect: null, false, empty, or the neutral number. */
 static bool is_neutral(const wf_json_node *node, double neutral)
 {
     switch (node->kind) {
@@ -233,6 +237,7 @@ static bool is_neutral(const wf_json_node *node, double neutral)
 static wf_status read_member(reader *r, const wf_json_node *node)
 {
     wf_setting which = WF_SET_TEMPERATURE;
+    /* which == WF_SETTINGS: not a setting. */
     while (which < WF_SETTINGS && strcmp(wf_settings[which].json, node->key) != 0)
         which++;
     if (which < WF_SETTINGS && node->kind == WF_JSON_NULL)
@@ -350,6 +355,7 @@ void wf_sampling_resolve(const wf_sampling_defaults *d, wf_sampling *out)
     };
 }
 
+/* Logs the remarks about ignored settings. Returns whether the model recommends anything. */
 bool wf_model_sampling(const wf_model *m, wf_sampling *out)
 {
     const wf_sampling_defaults *d = &m->sampling;
