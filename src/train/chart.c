@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/writer.h"
 
+/* The layout, in pixels, and limits of what is drawn. */
 enum {
     WIDTH = 960,
     LEFT = 62,
@@ -108,6 +109,7 @@ void wf_chart_find_range(const wf_chart_run *runs, int n, const wf_chart_options
     span x = nothing, y = nothing;
     for (int i = 0; i < n; i++)
         span_run(runs[i].history, o, &x, &y);
+    /* The smoothed curves alone; noise is measured against them. */
     span curves = y;
     for (int i = 0; i < n && n <= RAW_RUNS; i++)
         span_noise(runs[i].history, o, curves, &y);
@@ -138,6 +140,7 @@ static wf_axis rate_axis(const drawing *d)
 static void put_number(drawing *d, double v)
 {
     wf_assert(!isnan(v));
+    /* Clamped to a few screens, so lround cannot overflow for a spike. */
     long tenths = lround((v < -9999 ? -9999 : v > 9999 ? 9999 : v) * 10);
     wf_writer_print(&d->w, "%s%ld", tenths < 0 ? "-" : "", labs(tenths) / 10);
     if (tenths % 10 != 0)
@@ -378,6 +381,7 @@ static void draw_key(drawing *d)
     }
 }
 
+/* Title, key and legend: one run has its name as the title, several have a row each. */
 static void draw_words(drawing *d)
 {
     char text[256];
@@ -409,6 +413,7 @@ static void draw_words(drawing *d)
 
 /* ---- The chart ---- */
 
+/* Size, styles for light and dark themes, and the areas that clip the curves. */
 static void put_head(drawing *d)
 {
     int height = d->rate_bottom + FOOT;

@@ -143,6 +143,7 @@ static uint64_t identify(const wf_data *d, const wf_index *x)
 {
     wf_checksum_state s;
     wf_checksum_begin(&s);
+    /* Header sums identify shards, so no token is read. */
     uint64_t numbers[] = {x->tokenizer_sum, (uint64_t)d->split[0].shards,
                           (uint64_t)d->split[1].shards};
     wf_checksum_add(&s, numbers, sizeof numbers);
@@ -242,6 +243,7 @@ int wf_data_shard(const int64_t *numbers, int shards, int64_t n)
     return low;
 }
 
+/* [from, from + count) must lie within the split. Ids may cross shards. */
 void wf_data_copy(const wf_data_split *s, int64_t from, int64_t count, int32_t *to)
 {
     for (int k = wf_data_shard(s->token, s->shards, from); count > 0; k++) {
@@ -253,6 +255,8 @@ void wf_data_copy(const wf_data_split *s, int64_t from, int64_t count, int32_t *
     }
 }
 
+/* Returns the start of the next document after `token`, or the end of the shard. Always beyond
+ * `token`. */
 int64_t wf_data_next_start(const wf_data_split *s, int64_t token)
 {
     int k = wf_data_shard(s->token, s->shards, token);

@@ -96,6 +96,7 @@ static const char *role_of(const char *from)
 static wf_status join_parts(wf_arena *a, const wf_json_node *parts, size_t number,
                             wf_json_node *content)
 {
+    /* The sum of strings that are in memory cannot overflow. */
     size_t bytes = 1, at = 0;
     for (size_t i = 0; i < parts->count; i++) {
         const wf_json_node *type = get(&parts->child[i], "type", WF_JSON_STRING),
@@ -177,7 +178,8 @@ static wf_status take_message(wf_arena *a, const wf_json_node *from, size_t numb
     return WF_OK;
 }
 
-/* Collects the system text, if any, and the messages of two lists. */
+/* Collects the system text, if any, and the messages of two lists. Answers of the first list have
+ * no loss if there is a second one. */
 static wf_status take_messages(wf_arena *a, const wf_json_node *system, const wf_json_node *list,
                                const wf_json_node *more, wf_entry *out)
 {
@@ -285,6 +287,8 @@ static wf_status take_pair(wf_arena *a, const wf_json_node *record, const wf_jso
     return WF_OK;
 }
 
+/* The kind of a record follows from its members, in this order: conversation, Alpaca, prompt and
+ * completion, text. */
 static wf_status take_record(wf_arena *a, const wf_json_node *record, wf_entry *out)
 {
     const wf_json_node *system = get(record, "system", WF_JSON_STRING),

@@ -108,10 +108,13 @@ wf_status wf_fit_choices(const wf_setup *s, wf_device *device, const wf_device_p
     narrow.recompute = 1;
     WF_TRY(consider(&f, narrow));
     wf_choice adapters = out[0];
+    /* An example; the user may choose another rank. */
     adapters.lora = 16;
     return s->base && !s->adapter ? consider(&f, adapters) : WF_OK;
 }
 
+/* The first choice, the user's own, wins if it fits; otherwise the fastest that computes the
+ * same. */
 const wf_choice *wf_fit_best(const wf_setup *s, const wf_choice *choice, int count)
 {
     const wf_choice *best = NULL;
@@ -142,6 +145,8 @@ const char *wf_fit_words(const wf_choice *c, char *buf, size_t cap)
     return buf;
 }
 
+/* Fails with WF_ERR_MEMORY if the setup needs more than `limit` bytes, and names settings that fit.
+ * limit 0: no check. */
 wf_status wf_setup_refuse(const wf_setup *s, wf_device *device, size_t limit)
 {
     wf_setup_plan plan;

@@ -162,6 +162,7 @@ static wf_status differentiate(const wf_setup *s, wf_graph *g, wf_value *loss, t
 {
     WF_TRY(wf_graph_status(g));
     WF_TRY(find_trained(s, g, t));
+    /* Before the gradient, so that the backward pass gets the same types. */
     WF_TRY(wf_precision(g, s->options.compute));
     wf_value *scaled = wf_binary(g, "mul", loss, wf_loss_scale(g, &s->scale));
     return wf_grad(g, scaled, t->param, t->n, t->grad);
@@ -189,6 +190,7 @@ static wf_status build_whole(const wf_setup *s, wf_graph *g, trained *t)
     return update(s, g, t, loss, count);
 }
 
+/* Adds gradients, loss and count of one batch to states that build_update reads. */
 static wf_status build_micro(const wf_setup *s, wf_graph *g, trained *t)
 {
     wf_value *count, *loss = total_loss(s, WF_TRAIN_MICRO, g, &count);
@@ -243,11 +245,11 @@ static wf_status build_valid(const wf_setup *s, wf_graph *g, trained *t)
     (void)t;
     wf_value *count, *loss = total_loss(s, WF_TRAIN_VALID, g, &count);
     WF_TRY(wf_graph_status(g));
-    /* Before the gradient, so that the backward pass gets the same types. */
     WF_TRY(wf_precision(g, s->options.compute));
     return put_report(g, (wf_value *[]){loss, count}, 2);
 }
 
+/* Logits of the last token only (rows = 1). */
 static wf_status build_sample(const wf_setup *s, wf_graph *g, trained *t)
 {
     (void)t;

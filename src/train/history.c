@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* history.c - the curve of a run, and reading it from log.jsonl. */
+/*
+ * history.c - the curve of a run, and reading it from log.jsonl.
+ *
+ * The log is append-only, and a resumed run repeats steps. Each record therefore replaces those of
+ * later steps, so steps are always in order and the last attempt wins. The log may come from
+ * elsewhere: lines that are not records are counted and skipped, and the number of records is
+ * limited.
+ */
 #include "train/history.h"
 
 #include <math.h>
@@ -52,6 +59,7 @@ wf_status wf_history_add_step(wf_history *h, const wf_train_step *p)
     return WF_OK;
 }
 
+/* A validation is placed at the tokens and the time of the last step before it. */
 wf_status wf_history_add_valid(wf_history *h, int64_t step, double loss, double bits_per_byte)
 {
     while (h->valid_count > 0 && h->valids[h->valid_count - 1].step >= step)
@@ -88,6 +96,7 @@ void wf_history_free(wf_history *h)
     *h = (wf_history){.ctx = h->ctx};
 }
 
+/* The first of equal losses wins; NULL without a finite one. */
 const wf_history_valid *wf_history_best(const wf_history *h)
 {
     const wf_history_valid *best = NULL;
@@ -145,6 +154,7 @@ static wf_status read_step(wf_history *h, const wf_json_node *record, int64_t st
            });
 }
 
+/* "start" begins the run anew, "resume" continues at a step. Both drop what follows that step. */
 static wf_status read_record(wf_history *h, const wf_json_node *record)
 {
     const wf_json_node *event = wf_json_get(record, "event");

@@ -64,6 +64,7 @@ static bool read_count(const wf_json_node *object, const char *key, int64_t *out
     return *out >= 0;
 }
 
+/* No folder and no leading dot, so the path stays inside the data's folder. */
 static bool is_plain_name(const char *name)
 {
     return name && name[0] && name[0] != '.' && !strchr(name, '/');
@@ -87,6 +88,7 @@ static wf_status read_split(reader *r, const wf_json_node *root, wf_index *x, in
         return refuse(r, which == WF_SPLIT_TRAIN ? "has no list of training shards"
                                                  : "has no list of validation shards");
     s->count = list->count;
+    /* Cannot overflow: the count is limited. + 1: never an empty allocation. */
     s->shard = wf_arena_alloc(r->arena, list->count * sizeof *s->shard + 1);
     if (!s->shard)
         return WF_ERR_MEMORY;
@@ -165,6 +167,7 @@ static void put_counts(wf_json *j, const wf_shard_info *i)
     wf_json_put_int(j, "counted", i->counted);
 }
 
+/* The sums are for people; wf_data_open adds up the shards. */
 static void put_split(wf_json *j, const wf_index_split *s)
 {
     wf_shard_info all = {0};
@@ -212,6 +215,7 @@ static bool put_root(FILE *to, const wf_index *x)
     return wf_json_end(&j);
 }
 
+/* Written to memory first, so that the file appears whole. */
 wf_status wf_index_write(wf_ctx *ctx, const char *folder, const wf_index *x)
 {
     char *text = NULL;

@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* loader_plan.c - decides where the rows of batches begin. */
+/*
+ * loader_plan.c - decides where the rows of batches begin.
+ *
+ * Text is one long stream of tokens: row i starts at token i * length. Conversations are packed
+ * whole into rows, so their plan is a list with the first document of each row. Either plan depends
+ * only on data and options, so a resumed run has the same batches.
+ */
 #include "base/check.h"
 #include "base/mem.h"
 #include "train/loader_priv.h"
 
 /* ---- Conversations, which are never split ---- */
 
+/* Returns the number of (token, target) pairs of a document that fit into a row, and its first
+ * token; 0: the document is left out. */
 int64_t wf_loader_pairs(const wf_loader *l, int64_t document, int64_t *first)
 {
     const wf_data_split *s = l->split;
@@ -68,6 +76,7 @@ static wf_status pack_documents(wf_loader *l, int64_t *most)
         here++;
         *most = here > *most ? here : *most;
     }
+    /* The end marker: row i has the documents pack[i] .. pack[i + 1]. */
     if (l->rows > 0)
         l->pack[l->rows] = documents;
     if (cut + dropped > 0)

@@ -22,6 +22,7 @@
 #include "base/thread.h"
 #include "base/writer.h"
 
+/* Version of the manifest; others are refused. */
 #define FORMAT 1
 #define FILES 10000                  /* limit for a folder */
 #define TEXT_BYTES ((size_t)4 << 20) /* limit for a manifest */
@@ -230,6 +231,8 @@ static bool is_sealed(const char *text, size_t bytes)
            sum == wf_checksum(text, bytes - tail);
 }
 
+/* strlen equals the JSON length: no NUL hides a part of the name. sum: 16 digits, checked before
+ * read_sum reads them. */
 static wf_status read_entry(manifest *m, const wf_json_node *node, entry *e)
 {
     const wf_json_node *name = wf_json_get(node, "name"), *sum = wf_json_get(node, "checksum");
@@ -323,6 +326,7 @@ static wf_status check_sum(const manifest *m, const entry *e)
                    m->folder, e->name);
 }
 
+/* Sizes first, which needs no reading; with `thorough`, all checksums. */
 static wf_status check_files(manifest *m, bool thorough)
 {
     for (size_t i = 0; i < m->count; i++)
@@ -373,6 +377,8 @@ static wf_status is_elsewhere(manifest *m, const char *path, bool *out)
     return folder ? WF_OK : WF_ERR_MEMORY;
 }
 
+/* Upwards from the file's folder to below the manifest's; rmdir refuses those that are not
+ * empty. */
 static wf_status remove_empty_folders(manifest *m, const char *path)
 {
     const char *folder = wf_path_parent(&m->arena, path);

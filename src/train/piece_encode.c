@@ -25,6 +25,7 @@ static wf_status add_ids(encoder *x, const int32_t *ids, size_t n)
 {
     wf_piece_work *p = x->p;
     if (n > p->room - p->count) {
+        /* At least doubled, so appending is linear overall. */
         size_t room = p->count + n > 2 * p->room ? p->count + n : 2 * p->room;
         int32_t *grown = wf_mem_grow(x->ctx, p->ids, room * sizeof *grown);
         if (!grown)
@@ -102,6 +103,7 @@ static wf_status encode_part(encoder *x, const char *text, size_t n, bool begins
     return add_document(x, before, n, begins, ends);
 }
 
+/* Splits the text at the separator. The separator itself is not encoded. */
 static wf_status encode_documents(encoder *x)
 {
     const char *s = x->p->text, *end = s + x->p->bytes, *mark = x->e->split_on;
@@ -208,6 +210,8 @@ static wf_status encode_lines(encoder *x)
     return WF_OK;
 }
 
+/* Encodes the elements of a JSON array. The cutter has checked their form, so nothing else ends the
+ * loop. */
 static wf_status encode_elements(encoder *x)
 {
     const char *s = x->p->text;
@@ -221,6 +225,7 @@ static wf_status encode_elements(encoder *x)
 
 /* ---- Pieces ---- */
 
+/* Never fails as a call: the status and the reason are in the piece. */
 void wf_piece_encode(const wf_encoding *e, wf_ctx *ctx, wf_encoder *texts, wf_piece_work *p)
 {
     encoder x = {.e = e, .p = p, .ctx = ctx, .texts = texts};

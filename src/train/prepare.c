@@ -172,7 +172,8 @@ static wf_status check_kind(preparing *p, const wf_piece_work *w)
     return WF_OK;
 }
 
-/* Documents keep the order of the input; the number of a document decides its split. */
+/* Documents keep the order of the input; the number of a document decides its split. A long
+ * document may span pieces: only its first part decides. */
 static wf_status write_piece(preparing *p, const wf_piece_work *w)
 {
     size_t at = 0;
@@ -193,6 +194,8 @@ static wf_status write_piece(preparing *p, const wf_piece_work *w)
     return WF_OK;
 }
 
+/* Called in the order of the input, whatever order the threads finished in, so the output does not
+ * depend on them. */
 static wf_status take_piece(preparing *p, wf_piece_work *w)
 {
     if (w->source != p->source) {
@@ -403,6 +406,7 @@ static wf_status make_room(preparing *p)
     return WF_OK;
 }
 
+/* Everything that can be refused is checked before the folder is created. */
 static wf_status prepare(preparing *p, const char *folder)
 {
     double share = p->o->valid == 0 ? VALID : p->o->valid;

@@ -51,6 +51,7 @@ static void default_real(double *x, double otherwise)
  * model does not. */
 static double default_rate(const wf_setup *s)
 {
+    /* 6e-4 at a width of 768; it falls with the width, within limits. */
     double rate = s->adapter ? 2e-4
                   : s->base  ? 2e-5
                              : fmin(fmax(6e-4 * 768 / (double)s->config.width, 1e-4), 3e-3);
@@ -116,6 +117,7 @@ typedef struct {
     bool negative; /* negative numbers mean 0 */
 } number;
 
+/* 0 is always allowed: it selects the default. */
 static wf_status check_number(wf_ctx *ctx, const number *n)
 {
     char words[WF_RANGE_WORDS], value[WF_TEXT_DOUBLE];
@@ -258,7 +260,8 @@ static wf_status count_parameters(wf_setup *s)
     return WF_OK;
 }
 
-/* Names a new model after its family and depth, such as "llama-d4". */
+/* A base model or a preset keeps its name; a new one is named after its family and depth, such as
+ * "llama-d4". */
 static wf_status choose_name(wf_setup *s)
 {
     char name[64];
@@ -276,6 +279,7 @@ static wf_status choose_model(wf_setup *s, int64_t tokens)
     else
         WF_TRY(wf_shape_choose(&s->arena, o->preset, o->depth, o->config, tokens, o->length,
                                &s->config));
+    /* Rows of the embedding beyond the tokenizer's tokens. */
     s->padding = o->model ? 0 : s->config.vocab - tokens;
     if (tokens > s->config.vocab)
         return wf_fail(
@@ -356,6 +360,8 @@ wf_status wf_setup_make(wf_ctx *ctx, const wf_train_options *options, int64_t to
     return make(out, tokens);
 }
 
+/* Sets the number of steps, from epochs if necessary, and the settings that depend on it. Does
+ * nothing when called again. */
 wf_status wf_setup_count(wf_setup *s, int64_t batches)
 {
     wf_train_options *o = &s->options;
@@ -409,6 +415,8 @@ static const struct {
     size_t at;
     wf_setting_kind changed;
 } settings[] = {
+    /* REFUSED: the states would not fit. BITS: allowed, but the results differ from an
+     * uninterrupted run. FREE: no effect on results. */
     {"preset", TEXT, FIELD(preset), WF_SETTING_REFUSED},
     {"depth", WHOLE, FIELD(depth), WF_SETTING_REFUSED},
     {"config", TEXT, FIELD(config), WF_SETTING_FREE},

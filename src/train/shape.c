@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* shape.c - chooses the sizes of a new model. */
+/*
+ * shape.c - chooses the sizes of a new model: from a preset, a depth or a config.json.
+ *
+ * The vocabulary comes from the tokenizer, rounded up; the context from the training length. The
+ * result passes wf_config_check like any config from a file.
+ */
 #include "train/shape.h"
 
 #include "base/file.h"
@@ -56,6 +61,8 @@ static wf_status from_depth(wf_ctx *ctx, int64_t depth, wf_config *out)
         /* Grouped-query attention with 4 query heads per KV head, once there are enough heads. */
         .kv_heads = heads % 4 == 0 && heads >= 12 ? heads / 4 : heads,
         .head_dim = 64,
+        /* A gated MLP has three matrices; 8/3 of the width gives it as many parameters as two of 4
+         * times the width. */
         .hidden = (width * 8 / 3 + 63) / 64 * 64,
         .eps = 1e-5,
         .tied = depth <= 24,

@@ -145,6 +145,7 @@ void wf_shard_close(wf_shard *s)
 /* Takes the maximum without branches, which compilers vectorize; one comparison decides. */
 static bool ids_below(const uint8_t *p, size_t bytes, int width, uint32_t vocab)
 {
+    /* A 4-byte id with the top bit set is above any vocabulary, so unsigned comparison suffices. */
     uint32_t most = 0;
     for (size_t i = 0; width == 2 && i < bytes; i += 2) {
         uint32_t id = (uint32_t)wf_shard_load(p + i, 2);
@@ -186,6 +187,8 @@ wf_shard_fault wf_shard_verify(const wf_shard *s)
     wf_checksum_state sum;
     wf_checksum_begin(&sum);
     const uint8_t *data = s->ids, *ids_end = s->ids + s->info.tokens * s->info.id_bytes;
+    /* The ids follow the header directly, so data starts at s->ids. BLOCK is a multiple of both id
+     * widths, so no id crosses blocks. */
     size_t size = s->map->size - WF_SHARD_HEADER;
     bool below = true;
     for (size_t at = 0; at < size; at += BLOCK) {
@@ -223,6 +226,7 @@ wf_status wf_shard_report(wf_ctx *ctx, const char *path, const wf_shard *s, wf_s
 
 /* ---- Lookup ---- */
 
+/* [from, from + count) must lie within the shard. */
 void wf_shard_copy(const wf_shard *s, int64_t from, int64_t count, int32_t *to)
 {
     const uint8_t *p = s->ids + from * s->info.id_bytes;

@@ -12,6 +12,7 @@
 
 struct wf_shard_writer {
     wf_ctx *ctx;
+    /* Owned; commits in wf_shard_write_end, else the file disappears. */
     wf_sink *sink;
     wf_shard_info info;
     wf_checksum_state sum; /* of everything after the header */
@@ -21,6 +22,7 @@ struct wf_shard_writer {
     size_t mask_room; /* bytes, zeros after the last token */
 };
 
+/* Little endian on every machine. */
 static void store(uint8_t *p, uint64_t x, int bytes)
 {
     for (int i = 0; i < bytes; i++)
@@ -44,6 +46,7 @@ wf_status wf_shard_write_new(wf_ctx *ctx, const char *path, int64_t vocab, bool 
     if (!w)
         return WF_ERR_MEMORY;
     w->ctx = ctx;
+    /* 65536 ids, 0 to 65535, fit 2 bytes. */
     w->info = (wf_shard_info){.id_bytes = vocab <= 65536 ? 2 : 4, .vocab = vocab, .masked = masked};
     wf_checksum_begin(&w->sum);
     w->starts_room = 64;
@@ -100,6 +103,7 @@ wf_status wf_shard_write_ids(wf_shard_writer *w, const int32_t *ids, const uint8
     return WF_OK;
 }
 
+/* Ends the current document. An empty one is dropped: starts must ascend. */
 wf_status wf_shard_write_document(wf_shard_writer *w, int64_t bytes)
 {
     size_t n = (size_t)w->info.documents;
@@ -154,6 +158,7 @@ static void make_header(wf_shard_writer *w, const wf_shard_layout *l, uint8_t h[
     store(h + WF_AT_MASK, l->mask, 8);
     store(h + WF_AT_SIZE, l->size, 8);
     store(h + WF_AT_DATA_SUM, wf_checksum_end(&w->sum), 8);
+    /* The header's sum covers the data's, so it identifies the whole shard. */
     w->info.sum = wf_checksum(h, WF_AT_HEADER_SUM);
     store(h + WF_AT_HEADER_SUM, w->info.sum, 8);
 }

@@ -189,6 +189,7 @@ static size_t value_end(const char *text, size_t size, size_t at, size_t most)
     for (; at < last; at++) {
         char c = text[at];
         if (quoted) {
+            /* Skips the escaped character; at may then pass last, hence the check at the end. */
             at += c == '\\';
             quoted = c != '"';
         } else if (c == '"') {
@@ -211,6 +212,8 @@ static size_t skip_space(const char *text, size_t size, size_t at)
     return at;
 }
 
+/* Finds the next element from *at and moves *at behind it and its comma. whole: `text` reaches to
+ * the end of the file, so an array that is not closed is malformed. */
 wf_element_status wf_element_next(const char *text, size_t size, bool whole, size_t most,
                                   size_t *at, size_t *begin, size_t *end)
 {

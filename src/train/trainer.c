@@ -82,6 +82,7 @@ static wf_status prepare(wf_trainer *t, size_t memory)
     return wf_trainer_write_weights(t);
 }
 
+/* Takes over *setup, also on failure; *setup is then empty. */
 wf_status wf_trainer_make(wf_device *device, const wf_tokenizer *tokenizer, wf_setup *setup,
                           size_t memory, wf_trainer **out)
 {
@@ -168,6 +169,8 @@ void wf_trainer_get_info(const wf_trainer *t, wf_train_info *out)
             if (m.activations >= out->memory.activations)
                 out->memory = m;
         }
+    /* Executables run one at a time and share one region, so the largest counts; their inputs and
+     * outputs are separate. */
     out->memory.ports = ports;
 }
 
@@ -279,10 +282,13 @@ static void count(wf_trainer *t, bool applied, double seconds)
     t->step++;
     t->skipped += !applied;
     t->skipped_row = applied ? 0 : t->skipped_row + 1;
-    /* The first step in a process is slower; it is replaced by the second. */
+    /* An exponential average of the seconds per step. The first step in a process is slower; it is
+     * replaced by the second. */
     t->late = t->timed++ > 1 ? 0.9 * t->late + 0.1 * seconds : seconds;
 }
 
+/* Counters advance even if the device skipped the update. The step's loss is read in any case;
+ * fails when too many steps in a row were skipped. */
 wf_status wf_trainer_step(wf_trainer *t, wf_batch_fn *next, void *user, wf_train_step *out)
 {
     const wf_setup *s = &t->setup;
