@@ -106,6 +106,7 @@ static void set_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
 {
     wf_generator *g = s->generator;
     int64_t n = (int64_t)count, same = 0;
+    /* same + 1 < n leaves at least one token of the prompt to compute. */
     while (same < s->cached && same + 1 < n && s->token[same] == prompt[same])
         same++;
     s->cached = same;
@@ -126,6 +127,8 @@ static void drop_text(wf_sequence *s)
     s->given = NULL;
 }
 
+/* A prompt that is refused changes nothing. A request that is refused leaves the sequence
+ * stopped. */
 wf_status wf_sequence_restart(wf_sequence *s, const int32_t *prompt, size_t count,
                               const wf_request *request)
 {
@@ -156,6 +159,7 @@ wf_status wf_sequence_new(wf_generator *g, const int32_t *prompt, size_t count,
     s->generator = g;
     s->slot = slot;
     s->text.ctx = g->ctx;
+    /* Taken before the allocations below, since wf_sequence_free gives it back. */
     g->slot[slot] = s;
     s->token = wf_mem_array(g->ctx, (size_t)g->context, sizeof *s->token);
     s->page = wf_mem_array(g->ctx, (size_t)g->pages_each, sizeof *s->page);
@@ -223,6 +227,8 @@ static bool is_stop_token(const wf_sequence *s, int32_t id)
     return false;
 }
 
+/* Adds a sampled token, its text, and the reason to stop if there is one. A stop token or an ending
+ * token counts as a token of the sequence. */
 wf_status wf_sequence_take(wf_sequence *s, int32_t id)
 {
     const wf_generator *g = s->generator;
