@@ -55,10 +55,9 @@ static wf_status look_at_end(wf_append *a, bool lines)
     a->end = S_ISREG(st.st_mode) ? st.st_size : -1;
     if (!lines || a->end <= 0)
         return WF_OK;
-    /* The missing newline ends the half line of a crash, so that the next record starts on its own
-     * line. */
     if (pread(a->fd, &last, 1, a->end - 1) < 0)
         return wf_file_fail(a->ctx, "read", a->path, errno);
+    /* Ends a half line that a crash left, so that the next record starts on its own line. */
     return last == '\n' ? WF_OK : wf_append_write(a, "\n", 1);
 }
 
