@@ -66,7 +66,6 @@ wf_status wf_tokenizer_add_normal(wf_tokenizer *t, wf_normal_step step, bool reg
         return too_many(t, "normalizer");
     WF_TRY(keep(t, &step.what, step.what_bytes));
     WF_TRY(keep(t, &step.content, step.content_bytes));
-    /* A known pattern uses its hand-written matcher, any other PCRE2. */
     if (regex)
         WF_TRY(wf_pattern_new(t->ctx, step.what, step.what_bytes, &step.pattern));
     t->normals[t->normal_count++] = step;
@@ -78,6 +77,7 @@ wf_status wf_tokenizer_add_words(wf_tokenizer *t, wf_words_step step, bool regex
     if (t->word_count == WF_TOKEN_STEPS)
         return too_many(t, "pre-tokenizer");
     WF_TRY(keep(t, &step.text, step.bytes));
+    /* A known pattern uses its hand-written matcher, any other PCRE2. */
     if (regex)
         step.style = wf_split_known(step.text, step.bytes);
     if (regex && !step.style)
