@@ -152,11 +152,11 @@ static wf_status take_pair(cursor *c, wf_arena *arena, wf_gguf_pair *p)
     wf_gguf_kind kind = p->kind;
     p->count = 1;
     p->element = kind;
-    /* Nested arrays would need recursion with a limit of its own. */
     if (kind == WF_GGUF_ARRAY) {
         WF_TRY(take_kind(c, &p->element));
         WF_TRY(take(c, &p->count, sizeof p->count, "the length of its array"));
         kind = p->element;
+        /* Nested arrays would need recursion with a limit of its own. */
         if (kind == WF_GGUF_ARRAY)
             return fail(c, WF_ERR_FORMAT, "is an array of arrays, which Weft does not read");
     }
