@@ -40,8 +40,7 @@ static const struct {
 typedef struct {
     wf_convert *c;
     wf_type type; /* of most matrices */
-    /* So that a failure can remove the folder again. */
-    bool made; /* this conversion created the folder */
+    bool made;    /* this conversion created the folder, and removes it on failure */
     struct {
         char *text; /* NULL: do not write this file */
         size_t bytes;
