@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* auto.c - see auto.h. */
+/*
+ * auto.c - see auto.h.
+ *
+ * A forecast is what one unit of the work (a step, a token, a run) needs at least on a device:
+ * seconds from its measured peak, and bytes from the plan. The fastest device on which the work
+ * fits is chosen.
+ */
 #include "cli/auto.h"
 
 #include <string.h>

@@ -39,6 +39,7 @@ wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m)
     return device->threads > 1 ? device->ops->peak(device, 1, bytes, &m->one) : WF_OK;
 }
 
+/* A narrow peak of 0 is unknown. */
 static void put_peak(wf_bench_report *r, int threads, const wf_device_peak *p)
 {
     wf_bench_number(r, threads);

@@ -95,7 +95,7 @@ static const char *show(const wf_bench_column *c, const wf_bench_cell *cell, cha
     return buf;
 }
 
-/* Returns the columns of the widest cell, heading included. */
+/* Returns the bytes of the widest cell, heading included. */
 static int width_of(const wf_bench_section *s, int column)
 {
     char buf[SHOWN];

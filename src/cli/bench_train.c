@@ -19,6 +19,7 @@ typedef struct {
     uint64_t resident;                  /* peak bytes of the process */
 } job;
 
+/* Fills in the flags and their defaults. */
 static wf_status choose(wf_ctx *ctx, job *t, const char *example)
 {
     static const wf_type types[] = {WF_F32, WF_BF16, WF_F16};

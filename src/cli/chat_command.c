@@ -44,6 +44,7 @@ static wf_status leave(wf_chat *c, const char *value)
 static wf_status reset(wf_chat *c, const char *value)
 {
     (void)value;
+    /* A system message is always the first. */
     while (c->count > wf_chat_has_system(c))
         wf_chat_drop_last(c);
     c->left_out = 0;
@@ -154,6 +155,7 @@ static wf_status no_command(wf_ctx *ctx, const char *text)
                    word);
 }
 
+/* Checks that the value is there, or absent, as the table demands. */
 wf_status wf_chat_command(wf_chat *c, const char *text)
 {
     wf_ctx *ctx = c->engine.ctx;

@@ -79,6 +79,7 @@ static void print_json(const wf_found_devices *all)
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     (void)operands, (void)count;
+    /* One device of every kind, or the reason why it cannot be opened. */
     wf_found_devices all;
     wf_devices_open_all(ctx, &all);
     (options.json ? print_json : print_text)(&all);

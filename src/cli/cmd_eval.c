@@ -35,6 +35,7 @@ double wf_eval_nats(const float *logits, size_t vocab, int32_t target)
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
+    /* Static, hence zero: wf_engine_close works after any failure. */
     static wf_engine e;
     const char *path;
     WF_TRY(wf_engine_path(ctx, operands, count, &path));

@@ -52,6 +52,7 @@ static void print_paragraphs(FILE *to, const char *text)
     while (*text) {
         const char *blank = strstr(text, "\n\n");
         size_t length = blank ? (size_t)(blank - text) : strlen(text);
+        /* Longer paragraphs would be cut; the texts are constants of this program. */
         char paragraph[2048];
         size_t len = 0;
         wf_text_append(paragraph, sizeof paragraph, &len, "%.*s", (int)length, text);

@@ -117,6 +117,7 @@ static void print_memory(const wf_model_view *v)
            wf_plan_bytes(m->activations + m->ports, rest, sizeof rest));
 }
 
+/* Only the first line: templates are long programs. */
 static void print_template(const wf_model_view *v)
 {
     const char *t = v->info.chat_template;
@@ -187,6 +188,7 @@ static void print_tensors(const wf_model_view *v)
     }
 }
 
+/* Through wf_screen, which makes control characters harmless on a terminal. */
 static void put_template(const char *text)
 {
     wf_screen screen;

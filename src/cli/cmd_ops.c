@@ -16,6 +16,7 @@ static struct {
     bool json;
 } options;
 
+/* Fails with a suggestion if there is no such op. */
 wf_status wf_find_op(wf_ctx *ctx, const char *name, wf_op *out)
 {
     const char *names[WF_OP_COUNT];
@@ -151,6 +152,7 @@ static void print_rows(const wf_found_devices *all)
     }
 }
 
+/* need: ops other than sources, which have no kernels because the caller provides their memory. */
 static void print_device_summary(const wf_found_device *f)
 {
     int have = 0, need = 0, written = 0, expanded = 0;

@@ -173,6 +173,7 @@ static wf_status look(wf_ctx *ctx, wf_plan_view *v)
         wf_node_cost(n, &c);
         wf_cost_add(&v->cost, &c);
         for (int k = 0; wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout; k++)
+            /* Counts each state once, at its first update. */
             if (n->in[k]->version == 0)
                 v->written += wf_type_bytes(n->out[k].type, wf_dims_count(&n->out[k].shape));
     }

@@ -46,6 +46,8 @@ static wf_status parse_options(wf_ctx *ctx, wf_chart_options *out)
     return WF_OK;
 }
 
+/* Reads one log. The run counts from then on, so that the caller frees its history even if reading
+ * fails. */
 static wf_status read_run(comparison *c, const char *path)
 {
     const char *log = path;
@@ -106,6 +108,7 @@ static wf_status write_svg(comparison *c)
     return status;
 }
 
+/* Prints nothing if the terminal is too narrow for a chart. */
 static wf_status draw_terminal(comparison *c)
 {
     wf_writer w = {.ctx = c->ctx};
@@ -243,6 +246,7 @@ static wf_status compare(comparison *c, char *const *paths, int count)
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
+    /* Static, hence zero: it can be freed after any failure. */
     static comparison c;
     c.ctx = ctx;
     if (count == 0)

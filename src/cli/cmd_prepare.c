@@ -17,6 +17,8 @@
 static struct {
     const char *out, *tokenizer, *format, *split_on, *template, *template_file, *sample;
     int64_t vocab, threads, shard; /* -1: the default */
+    /* A share of the documents; 0: none. The library takes a negative number for that, since 0 is
+     * its default. */
     double valid;
     wf_values valid_data;
     bool overwrite, quiet, json, skip_bad;
@@ -194,6 +196,8 @@ static void print_json(const wf_prepared *r, double seconds)
 
 /* ---- The command ---- */
 
+/* Runs with the guard on, since input files may change while they are mapped, and with signals
+ * caught, so that the unfinished folder is removed. */
 static wf_status prepare(wf_ctx *ctx, const wf_prepare_options *o)
 {
     wf_prepare_options told = *o;

@@ -133,6 +133,7 @@ static bool to_gguf(void)
     return wf_path_ends(set.out, ".gguf");
 }
 
+/* Two lists of inputs: operands and -f files. Only the second check decides about overwriting. */
 static wf_status check_file(wf_ctx *ctx, const char *path, char *const *operands, int count,
                             const wf_values *files)
 {
@@ -215,6 +216,7 @@ static wf_status train(wf_ctx *ctx, const corpus *c, wf_tokenizer **out)
         .special = set.special.count ? set.special.item : NULL,
         .specials = set.special.count,
         .threads = set.threads > 0 ? (int)set.threads : 0,
+        /* In the options 0 selects the default; an explicit 0 means every pair, like 1. */
         .minimum = set.minimum < 0    ? 0
                    : set.minimum == 0 ? 1
                                       : set.minimum,

@@ -99,6 +99,7 @@ static void show_settings(const wf_trainer *t)
         fprintf(stderr, "%s\n", row);
 }
 
+/* The region holds the activations of all graphs, which run in turn. */
 static void show_memory(const wf_train_info *i)
 {
     char states[32], mapped[32], region[32], ports[32], total[32];
@@ -208,6 +209,7 @@ static wf_status train(wf_ctx *ctx, const wf_run_options *o)
     if (!wf_train_quiet())
         wf_live_end(&live);
     if (status == WF_OK && stopped) {
+        /* Not a failure of the command, but scripts must be able to tell it from a finished run. */
         fprintf(stderr, "stopped and saved a checkpoint; continue with --resume\n");
         wf_exit_code = EXIT_STOPPED;
     }

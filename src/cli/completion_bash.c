@@ -131,6 +131,7 @@ static void put_values(FILE *to, const wf_flag *const *flags, int count)
     fputs("        esac\n", to);
 }
 
+/* The last offer serves all further operands: "2" becomes the pattern [2-9]|[1-9][0-9]*. */
 static void put_operands(FILE *to, const wf_command *command)
 {
     int n = wf_completion_operands(command);

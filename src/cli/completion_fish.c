@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* completion_fish.c - the completion script for fish: one `complete` command for each flag. */
+/*
+ * completion_fish.c - the completion script for fish: one `complete` command for each flag.
+ *
+ * Conditions are functions of the script that look at the words typed so far. Texts are
+ * single-quoted words, in which fish knows the escapes \' and \\ only.
+ */
 #include <string.h>
 
 #include "cli/completion.h"

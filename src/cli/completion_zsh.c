@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* completion_zsh.c - the completion script for zsh: specifications for _arguments. */
+/*
+ * completion_zsh.c - the completion script for zsh: specifications for _arguments.
+ *
+ * The script is made from the tables of commands and flags, so it always fits the program. Texts
+ * are written inside single quotes, in which only the quote itself is special to the shell;
+ * _arguments adds its own special characters.
+ */
 #include <string.h>
 
 #include "cli/completion.h"
@@ -104,6 +110,7 @@ static void put_command(FILE *to, const wf_command *command)
         put_flag(to, flags[i]);
     put_flag(to, &wf_help_flag);
     for (int i = 0; i < n; i++) {
+        /* The last offer serves all further operands. */
         if (i == n - 1 && command->max_operands > n)
             fputs("            '*:argument:", to);
         else

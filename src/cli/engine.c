@@ -175,6 +175,7 @@ wf_status wf_engine_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **ou
     char spec[32];
     const char *name = wf_engine_set.device;
     *out = NULL;
+    /* The number of threads is part of the device's name. */
     if (wf_engine_set.threads >= 0) {
         if (strcmp(name, "cpu") != 0)
             return wf_fail(ctx, WF_ERR_USAGE, "--threads applies to the device cpu, not to '%s'",
@@ -188,6 +189,7 @@ wf_status wf_engine_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **ou
 static wf_status choose_context(wf_engine *e)
 {
     int64_t most = e->info.context, asked = wf_engine_set.context;
+    /* -1: not given; 0: the model's maximum. */
     e->context = asked > 0 ? asked : asked < 0 && most > DEFAULT_CONTEXT ? DEFAULT_CONTEXT : most;
     if (e->context > most)
         return wf_fail(e->ctx, WF_ERR_USAGE,
@@ -252,6 +254,7 @@ wf_status wf_engine_load(wf_engine *e, int64_t sequences)
     return wf_generator_new(e->device, e->model, &options, &e->generator);
 }
 
+/* Works on a partly opened engine: everything that was not created is NULL. */
 void wf_engine_close(wf_engine *e)
 {
     wf_generator_free(e->generator);

@@ -66,6 +66,7 @@ wf_status wf_expansion_example(wf_ctx *ctx, const wf_device *device, wf_op op, w
         return WF_OK;
     /* Prefer f32; otherwise the first type that the row allows. */
     wf_type type = WF_F32;
+    /* A row has at least one type, so the loop finds one. */
     for (int t = 0; t < WF_TYPE_COUNT && !(rows[0].types & wf_type_bit(type)); t++)
         type = (wf_type)t;
     WF_TRY(wf_case_new(ctx, &rows[0], 0, type, 0, 0, &c));

@@ -72,6 +72,7 @@ static void put_memory(wf_json *j, const wf_model_view *v)
     wf_json_key(j, "memory");
     wf_json_object_begin(j);
     wf_json_put_int(j, "mapped", (int64_t)v->memory.mapped);
+    /* States contain the KV cache; the rest are weights that cannot be mapped. */
     wf_json_put_int(j, "copied",
                     (int64_t)(v->memory.states > v->kv ? v->memory.states - v->kv : 0));
     wf_json_put_int(j, "kv", (int64_t)v->kv);
@@ -139,6 +140,7 @@ static void put_value(wf_json *j, const wf_gguf *f, const wf_gguf_pair *p)
     }
 }
 
+/* Keys of a GGUF file are unique, so the object is valid JSON. */
 static void put_keys(wf_json *j, const wf_gguf *f)
 {
     wf_json_key(j, "keys");

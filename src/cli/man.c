@@ -89,6 +89,7 @@ static void put_verbatim(FILE *to, const char *text, size_t length)
     for (const char *end = text + length; text < end;) {
         size_t line = strcspn(text, "\n");
         line = line < (size_t)(end - text) ? line : (size_t)(end - text);
+        /* The indentation is that of .RS, so the leading spaces of the text go. */
         size_t spaces = strspn(text, " ");
         put_line(to, text + spaces, line - spaces);
         text += line + 1;

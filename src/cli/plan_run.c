@@ -31,6 +31,7 @@ static void note_decoded(const wf_model *m, const wf_device *device)
 wf_type_set wf_plan_generic(const wf_model *m, const wf_device *device)
 {
     wf_type_set types = 0;
+    /* Such a device decodes these types on loading, so it needs no kernels for them. */
     if (device && device->ops->stored_type)
         return 0;
     for (int i = 0; i < m->weights; i++)
@@ -115,6 +116,7 @@ static void print_json(const view *v)
 static wf_status show(view *v, bool json)
 {
     wf_device *d = v->device;
+    /* What the process holds already, if the device does not measure it. */
     v->reserve = d->reserve ? d->reserve : (size_t)wf_machine_peak_resident();
     WF_TRY(wf_generator_plan(d, v->model, &v->options, &v->memory));
     v->total = v->memory.states + v->memory.activations + v->memory.ports;
@@ -122,6 +124,7 @@ static wf_status show(view *v, bool json)
         v->limit = wf_device_available(d);
     wf_device_peak peak;
     WF_TRY(wf_device_measure(d, PEAK_BYTES, &peak));
+    /* Decoding reads every weight once per token, so bandwidth bounds it. */
     v->token = peak.read > 0 ? (double)v->info.bytes / peak.read : 0;
     if (json)
         print_json(v);

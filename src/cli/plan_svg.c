@@ -12,6 +12,7 @@ enum { LEFT = 80, RIGHT = 20, WIDTH = 1100, TOP = 60, AREA = 180, GAP = 60, REGI
 typedef struct {
     const wf_plan_view *v;
     wf_writer w;
+    /* Pixels per step, and per byte in the upper and in the lower part. */
     double per_step, per_byte_area, per_byte_region;
     uint64_t most; /* live bytes at the peak */
 } drawing;
@@ -58,6 +59,8 @@ static void draw_band(drawing *d, int kind)
     const wf_plan_view *v = d->v;
     int steps = v->plan->step_count, bottom = TOP + AREA;
     wf_writer_print(&d->w, "<path fill=\"%s\" d=\"M", wf_use_infos[kind].color);
+    /* The path runs along the upper edge from left to right, then back along the lower edge. Each
+     * step is a horizontal piece. */
     for (int side = 0; side < 2; side++)
         for (int i = 0; i < steps; i++) {
             int s = side == 0 ? i : steps - 1 - i;

@@ -153,6 +153,7 @@ static void print_time(const wf_plan_view *v)
     for (int k = 0; k < WF_USE_COUNT; k++)
         printf(" %12s", wf_use_infos[k].name);
     printf(" %12s\n", "all");
+    /* 64-bit products, so that steps * slices cannot overflow. */
     for (int i = 0; i < slices; i++) {
         int begin = (int)((int64_t)steps * i / slices),
             end = (int)((int64_t)steps * (i + 1) / slices);
@@ -182,6 +183,7 @@ static void print_busiest(const wf_plan_view *v)
     int shown[LARGEST], count = 0;
     if (plan->step_count == 0 || plan->memory.activations == 0)
         return;
+    /* Selection of the largest few: O(LARGEST * blocks), without sorting. */
     for (; count < LARGEST; count++) {
         int best = -1;
         for (int i = 0; i < plan->block_count; i++) {

@@ -26,6 +26,7 @@ typedef struct {
     const char *name, *remark;
     size_t bytes;
 } part;
+/* At least the number of rows in list_parts; unused rows have no name. */
 #define MOST_PARTS 9
 
 /* Lists the parts of the plan that are not empty; returns their number. */

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* prompt.c - see prompt.h. */
+/*
+ * prompt.c - see prompt.h.
+ *
+ * Texts come from flags, files and stdin ("-"). They are kept with their length, because \x00 and
+ * files may contain NULs.
+ */
 #include "cli/prompt.h"
 
 #include <string.h>
@@ -10,6 +15,7 @@
 
 #define LARGEST ((size_t)64 << 20) /* bytes of a file; longer texts do not fit any context */
 
+/* Returns the value of a hexadecimal digit, or -1. */
 static int hex(char c)
 {
     const char *digits = "0123456789abcdef0123456789ABCDEF";

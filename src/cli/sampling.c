@@ -13,6 +13,7 @@
 #include "cli/prompt.h"
 #include "model/sampler_order.h"
 
+/* NAN, WF_NOT_GIVEN and -1 mean that a flag was not given. */
 wf_sampling_options wf_sampling_set = {
     .temp = NAN,
     .top_p = NAN,
@@ -93,6 +94,7 @@ static wf_status make_stops(wf_ctx *ctx, wf_sampled *s)
         char *text;
         size_t bytes;
         WF_TRY(wf_prompt_unescape(ctx, wf_sampling_set.stop.item[i], &text, &bytes));
+        /* Counted one by one, so that wf_sampled_free frees exactly those that exist. */
         s->stop[s->request.stops++] = text;
     }
     return WF_OK;

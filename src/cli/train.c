@@ -259,6 +259,7 @@ static bool is_given(const wf_flag *f)
                      : *f->text != NULL;
 }
 
+/* Names of settings have underscores where flags have dashes. */
 bool wf_train_given(const char *setting)
 {
     const wf_flag *const tables[] = {wf_shape_flags, wf_train_flags, wf_adapter_flags};
@@ -449,10 +450,13 @@ wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out
     if (threads && strcmp(set.device, "cpu") != 0)
         return wf_fail(ctx, WF_ERR_USAGE, "--threads applies to the device cpu, not to '%s'",
                        set.device);
+    /* Used only if --threads was given. */
     wf_text_append(spec, sizeof spec, &len, "cpu:%lld", (long long)set.threads);
     return wf_auto_open(ctx, threads ? spec : set.device, work, set.fast, set.quiet, out);
 }
 
+/* Builds a setup without reading the data, for plans and for choosing a device. Only the size of
+ * the vocabulary is a guess. */
 wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, wf_setup *out)
 {
     const wf_example *e;

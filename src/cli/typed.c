@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* typed.c - see typed.h. */
+/*
+ * typed.c - see typed.h.
+ *
+ * The text is bytes, possibly invalid UTF-8, with a NUL after it. Places are byte offsets; a
+ * character is a byte and the continuation bytes after it, so every step moves and ends for any
+ * input.
+ */
 #include "cli/typed.h"
 
 #include <string.h>
@@ -12,6 +18,7 @@ wf_status wf_typed_insert(wf_ctx *ctx, wf_typed *b, size_t at, const char *bytes
 {
     if (n > WF_TYPED_MAX - b->len)
         return wf_fail(ctx, WF_ERR_USAGE, "the line exceeds %zu bytes", WF_TYPED_MAX);
+    /* Cannot overflow: WF_TYPED_MAX bounds the sum. */
     if (b->len + n + 1 > b->cap) {
         size_t cap = 2 * (b->len + n + 1);
         char *text = wf_mem_grow(ctx, b->text, cap);
@@ -60,6 +67,8 @@ size_t wf_typed_after(const wf_typed *b, size_t at)
     return at;
 }
 
+/* Returns whether the character before `at` is complete, as far as its first byte tells its
+ * length. */
 bool wf_typed_whole(const wf_typed *b, size_t at)
 {
     if (at == 0)

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* width.c - see width.h. tools/make_width.py prints the tables. */
+/*
+ * width.c - see width.h. tools/make_width.py prints the tables.
+ *
+ * Two sorted tables of ranges: characters of no width (combining marks, formats) and of two columns
+ * (East Asian wide, emoji). All others have one.
+ */
 #include "cli/width.h"
 
 #include <stdbool.h>
@@ -115,6 +120,7 @@ static const range wide[] = {
     {0x1f93c, 0x1f945}, {0x1f947, 0x1f9ff}, {0x1fa70, 0x1faf6}, {0x20000, 0x3fffd},
 };
 
+/* Binary search for the first range that does not end before the code. */
 static bool contains(const range *list, size_t n, uint32_t code)
 {
     size_t low = 0, high = n;
@@ -130,6 +136,7 @@ static bool contains(const range *list, size_t n, uint32_t code)
 
 int wf_width(uint32_t code)
 {
+    /* Both tables begin above; this covers most text without a search. */
     if (code < 0x300)
         return 1;
     if (contains(zero, sizeof zero / sizeof *zero, code))
@@ -137,6 +144,7 @@ int wf_width(uint32_t code)
     return contains(wide, sizeof wide / sizeof *wide, code) ? 2 : 1;
 }
 
+/* An escape such as \x1b is ASCII, so its columns are its bytes. */
 wf_shown wf_width_show(const char *s, size_t n)
 {
     wf_shown c = {.text = ""};
