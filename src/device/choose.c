@@ -8,10 +8,13 @@
  */
 #include "device/choose.h"
 
+#include <math.h>
+
 #include "base/clock.h"
 #include "graph/build.h"
 
 #define STREAMED ((size_t)256 << 20) /* bytes that the bandwidth measurement reads and writes */
+#define UNSTREAMED ((size_t)1 << 20) /* bytes where the bandwidth does not matter */
 #define LEAST_SECONDS 4e-3           /* shorter runs are too noisy: try a larger matmul */
 #define MATMULS 8                    /* per run */
 #define LARGEST 8192                 /* rows and columns of the largest matmul */
@@ -72,17 +75,32 @@ static wf_status measure_matmuls(wf_device *device, wf_type type, double *out)
     return WF_OK;
 }
 
-wf_status wf_device_measure(wf_device *device, size_t bytes, wf_device_peak *out)
+/* Measures the peak over `bytes` of memory and, if `narrow`, matmuls in bf16. */
+static wf_status measure(wf_device *device, size_t bytes, bool narrow, wf_device_peak *out)
 {
     *out = (wf_device_peak){0};
     if (!device->ops->peak)
         return WF_OK;
     /* Restored below: the measurement's own buffers do not count as the user's peak. */
     const size_t most = device->peak_bytes;
-    WF_TRY(device->ops->peak(device, device->threads, bytes, out));
-    wf_status status = measure_matmuls(device, WF_BF16, &out->narrow);
+    wf_status status = device->ops->peak(device, device->threads, bytes, out);
+    if (status == WF_OK && narrow)
+        status = measure_matmuls(device, WF_BF16, &out->narrow);
     device->peak_bytes = most > device->bytes ? most : device->bytes;
     return status;
+}
+
+wf_status wf_device_measure(wf_device *device, size_t bytes, wf_device_peak *out)
+{
+    return measure(device, bytes, true, out);
+}
+
+wf_status wf_device_measure_flops(wf_device *device, wf_type type, double *out)
+{
+    wf_device_peak peak;
+    WF_TRY(measure(device, UNSTREAMED, type != WF_F32, &peak));
+    *out = fmax(peak.flops, peak.narrow);
+    return WF_OK;
 }
 
 /* ---- Estimating run time ---- */

@@ -12,6 +12,9 @@
 /* Measures the device with all its threads: its own `peak` over `bytes` of memory, then bf16
  * matmuls run as a graph. Takes about a second. *out is all zeros if the device has no `peak`. */
 wf_status wf_device_measure(wf_device *device, size_t bytes, wf_device_peak *out);
+/* Measures only the arithmetic of matmuls with operands of `type`, in a fraction of that time. Sets
+ * *out to FLOP/s; 0 if the device has no `peak`. */
+wf_status wf_device_measure_flops(wf_device *device, wf_type type, double *out);
 
 /* Returns the seconds for work of this cost: memory traffic or arithmetic, whichever takes longer,
  * and at least one launch. `type` is the type of the matmuls. Returns 0 if the peak is unknown. */

@@ -42,8 +42,6 @@ typedef struct {
     int64_t saved;     /* step of the newest checkpoint; -1: none */
     uint64_t saved_ns; /* time of the last attempt, or of the start */
     uint64_t id;       /* of this run, for the manifests of its checkpoints */
-    bool measured;     /* peak is valid */
-    wf_device_peak peak;
 } run;
 
 static void say(run *r, const char *fmt, ...) WF_PRINTF(2, 3);
@@ -112,23 +110,15 @@ static wf_status look_at_folder(run *r)
     return WF_OK;
 }
 
-/* Measures the device's peak once, if it can be measured. */
-static wf_status measure(run *r)
-{
-    if (r->measured || !r->device->ops->peak)
-        return WF_OK;
-    r->measured = true;
-    return wf_device_measure(r->device, PEAK_BYTES, &r->peak);
-}
-
 /* Changes the setup until it fits. */
 static wf_status fit(run *r)
 {
     wf_choice choice[WF_MAX_CHOICES];
     char words[96];
     int count;
-    WF_TRY(measure(r));
-    WF_TRY(wf_fit_choices(&r->setup, r->device, &r->peak, r->o.memory, choice, &count));
+    wf_device_peak peak;
+    WF_TRY(wf_device_measure(r->device, PEAK_BYTES, &peak));
+    WF_TRY(wf_fit_choices(&r->setup, r->device, &peak, r->o.memory, choice, &count));
     const wf_choice *best = wf_fit_best(&r->setup, choice, count);
     if (!best)
         return wf_setup_refuse(&r->setup, r->device, r->o.memory);
@@ -262,12 +252,9 @@ static wf_status begin(run *r)
         WF_TRY(wf_place_set_aside(r->ctx, &r->o));
     if (wf_record_open(r->ctx, r->o.out, r->trainer->step, &r->record) != WF_OK)
         say_failure(r, "no log");
-    if (e && e->step) { /* measuring the peak only matters to an observer */
-        WF_TRY(measure(r));
-        const bool narrow =
-            r->trainer->setup.options.compute != WF_F32 && r->peak.narrow > r->peak.flops;
-        r->trainer->peak = narrow ? r->peak.narrow : r->peak.flops;
-    }
+    if (e && e->step) /* the peak only matters to an observer */
+        WF_TRY(wf_device_measure_flops(r->device, r->trainer->setup.options.compute,
+                                       &r->trainer->peak));
     wf_data_get_info(r->data, WF_SPLIT_TRAIN, &info);
     if (e && e->begin)
         e->begin(e->user, r->trainer, info.tokens, wf_loader_batches(r->loader));

@@ -9,7 +9,7 @@
 #include "device/cpu/cpu.h"
 
 #define REPEATS 8          /* the best counts: other load and rising clocks only slow a run down */
-#define ROUND_SECONDS 0.01 /* of arithmetic per measurement */
+#define ROUND_SECONDS 5e-3 /* of arithmetic per measurement */
 #define PIECE 4096         /* floats per chunk of a thread's stream */
 
 /* ---- In plain C ---- */
@@ -176,8 +176,11 @@ static double seconds_of_rounds(const bench *b)
 static double arithmetic(bench *b)
 {
     /* Doubles until one thread is busy for ROUND_SECONDS. */
-    for (b->rounds = 1 << 10; seconds_of_rounds(b) < ROUND_SECONDS;)
+    double seconds;
+    for (b->rounds = 1 << 10; (seconds = seconds_of_rounds(b)) < ROUND_SECONDS / 8;)
         b->rounds *= 2;
+    if (seconds < ROUND_SECONDS) /* at most x8: short measurements suffice to scale by */
+        b->rounds = (int64_t)((double)b->rounds * ROUND_SECONDS / seconds);
     double work = (double)b->rounds * (double)b->loops->flops * b->threads;
     return work / best_of(b, compute_range, b->threads);
 }
