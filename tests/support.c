@@ -63,6 +63,8 @@ int wt_cases(int n)
 #ifdef __SANITIZE_ADDRESS__
     if (!getenv("WEFT_ALL_CASES"))
         return (n + 3) / 4;
+#elif defined(__SANITIZE_THREAD__)
+    return (n + 31) / 32;
 #endif
     return n;
 }

@@ -21,8 +21,11 @@ uint64_t wt_live_blocks(wf_ctx *ctx);
 /* Returns WEFT_SEED from the environment, or a fresh seed. Prints it at the first call. */
 uint64_t wt_seed(void);
 
-/* Returns how many of n cases this run tests: all, or a quarter in sanitized builds, where a case
- * takes ten times as long. The seed selects them. WEFT_ALL_CASES=1 selects all in every build. */
+/*
+ * Returns how many of n cases this run tests: all of them, but a quarter in sanitized builds, where a
+ * case takes ten times as long, and 1/32 under the thread sanitizer. The seed chooses which.
+ * WEFT_ALL_CASES=1 means all in Release and Sanitize.
+ */
 int wt_cases(int n);
 
 /* ---- Statuses ---- */

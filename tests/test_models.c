@@ -338,7 +338,8 @@ static void options_out_of_range(void **state)
     wf_device_close(device);
 }
 
-int main(void)
+/* The argument is a filter pattern for the tests. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         wt_test(families_agree_with_transformers),
@@ -354,6 +355,8 @@ int main(void)
     };
     const struct CMUnitTest named[] = {wt_test(families_on_the_device_named)};
     const char *other = getenv("WEFT_MODELS_DEVICE");
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     if (!other)
         return cmocka_run_group_tests(tests, NULL, NULL);
     if (!wt_can_open(other))
