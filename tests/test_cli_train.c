@@ -18,6 +18,9 @@
 
 static wt_program p;
 
+/* The message for --memory 1M. */
+#define TOO_LARGE \
+    "this setup needs 0.01 GB (states 0.01, activations 0.00) but 0.00 GB are available"
 #define SHAPE "--depth 1 --batch 2 --length 32 --data $D/data "
 
 static int make(void **state)
@@ -52,21 +55,29 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "train --data $D/data", "the output is missing");
     wt_program_fails(&p, 2, "train --data $D/data --out $D/m", "the model's shape is missing");
     wt_program_fails(&p, 1, "train --depth 1 --data $D/nothing --out $D/m", "nothing");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --optimizer adam", "use one of: adamw");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 0", "--steps must be");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --rate 0", "--rate must be");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --weight-decay -1", "from 0 to 1000");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --epochs 0", "--epochs must be");
-    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --seed 0", "--seed must be");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --optimizer adam",
+                     "unknown optimizer 'adam'; use one of: adamw, sgd, lion, muon");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 0",
+                     "--steps must be a whole number from 1 to 2147483647, not '0'");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --rate 0",
+                     "--rate must be a number above 0 up to 1000, not '0'");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --weight-decay -1",
+                     "--weight-decay must be a number from 0 to 1000, not '-1'");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --epochs 0",
+                     "--epochs must be a number above 0 up to 1000000000, not '0'");
+    wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --seed 0",
+                     "--seed must be a whole number from 1 on, not '0'");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --export q9", "unknown type 'q9'");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --compute i8", "f32, bf16 or f16");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 0", "threads");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 2 --device check",
                      "--threads applies to the device cpu");
     wt_program_fails(&p, 2, "finetune --data $D/data --out $D/m", "the model is missing");
-    wt_program_fails(&p, 2, "finetune " WT_MODELS_FOLDER "/llama --data $D/data --out $D/m",
-                     "model's tokenizer");
-    wt_program_fails(&p, 1, "train " SHAPE "--out $D/m --steps 2 --memory 1M", "GB are available");
+    wt_program_fails(
+        &p, 2, "finetune " WT_MODELS_FOLDER "/llama --data $D/data --out $D/m",
+        "the data was encoded with 300 tokens, but the model has 288; prepare it with the "
+        "model's tokenizer");
+    wt_program_fails(&p, 1, "train " SHAPE "--out $D/m --steps 2 --memory 1M", TOO_LARGE);
     assert_int_equal(wt_program_shell(&p, "test ! -e $D/m/model.gguf"), 0);
 }
 
@@ -163,7 +174,7 @@ static void test_save_minutes(void **state)
 {
     (void)state;
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/t --steps 2 --save-minutes -1",
-                     "--save-minutes must be");
+                     "--save-minutes must be a number from 0 on, not '-1'");
     shell_ok("$W train " SHAPE "--out $D/t0 --steps 5 --save-every 0 --save-minutes 0 -q && "
              "test \"$(cd $D/t0; echo step-*)\" = step-00000005 && "
              "$W train " SHAPE "--out $D/t1 --steps 5 --save-every 0 --save-minutes 1e-6 --keep 3 "
@@ -255,11 +266,10 @@ static void test_restart(void **state)
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4", "contains a run at step 4");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --overwrite", "--restart");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --resume --restart",
-                     "use only one of them");
+                     "--resume continues a run and --restart starts it over; use only one of them");
     /* A refused restart renames nothing. */
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/r --steps 4 --restart --export q9", "q9");
-    wt_program_fails(&p, 1, "train " SHAPE "--out $D/r --steps 4 --restart --memory 1M",
-                     "GB are available");
+    wt_program_fails(&p, 1, "train " SHAPE "--out $D/r --steps 4 --restart --memory 1M", TOO_LARGE);
     shell_ok("test -d $D/r/step-00000004");
     shell_ok("$W train " SHAPE
              "--out $D/r --steps 3 --save-every 1 --keep 1 --seed 2 --restart -q; "
@@ -335,7 +345,7 @@ static void test_finetune(void **state)
     wt_program_fails(&p, 2,
                      "finetune $D/f0/model.gguf --data $D/fdata --batch 2 --length 32 "
                      "--out $D/f2 --steps 4 --lora 4 --resume",
-                     "a model other than");
+                     "has adapters of a model other than");
     shell_ok("name=$(printf 'm\\344x.gguf'); mv $D/q8.gguf \"$D/$name\" && "
              "for n in 6 8; do $W finetune \"$D/$name\" --data $D/fdata --batch 2 --length 32 "
              "--out $D/f2 --steps $n --lora 4 --resume || exit 1; done");
@@ -353,18 +363,18 @@ static void test_overwrite(void **state)
              "$W prepare $D/text.txt -o $D/ohfdata --tokenizer $D/ohf --valid 0 2>/dev/null");
 #define TUNE "--data $D/odata --batch 2 --length 32 --steps 2 -q "
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o " TUNE,
-                     "folder of the base model");
+                     "is the folder of the base model; choose another --out, or allow this");
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/./o/../o/ --resume " TUNE,
-                     "folder of the base model");
+                     "is the folder of the base model; choose another --out, or allow this");
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o --restart " TUNE,
-                     "folder of the base model");
+                     "is the folder of the base model; choose another --out, or allow this");
     wt_program_fails(&p, 2, "finetune $D/ohf --data $D/ohfdata --out $D/ohf --steps 2",
-                     "folder of the base model");
+                     "is the folder of the base model; choose another --out, or allow this");
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o --overwrite " TUNE,
                      "same as the input");
     shell_ok("mkdir $D/o1 && ln -s ../o/model.gguf $D/o1/model.gguf && ln -s o $D/olink");
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/olink " TUNE,
-                     "folder of the base model");
+                     "is the folder of the base model; choose another --out, or allow this");
     wt_program_fails(&p, 2, "finetune $D/o/model.gguf --out $D/o1 --overwrite " TUNE,
                      "same as the input");
     wt_program_fails(&p, 2, "finetune $D/o.gguf --out $D/odata " TUNE, "folder of the data");
@@ -400,15 +410,16 @@ static void test_refused_leaves_nothing(void **state)
     wt_program_fails(&p, 1, "finetune $D/b0/model.gguf --data $D/bad.jsonl --out $D/b",
                      "line 1 of");
     shell_ok("! test -e $D/b"); /* not even an empty folder */
-    wt_program_fails(&p, 2, REFUSED "--length 100000", "the limit of");
-    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M", "GB are available");
-    wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2 --optimizer adam", "use one of: adamw");
+    wt_program_fails(&p, 2, REFUSED "--length 100000",
+                     "a length of 100000 tokens is not possible; the limit of llama-d1 is 32");
+    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M", TOO_LARGE);
+    wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2 --optimizer adam",
+                     "unknown optimizer 'adam'; use one of: adamw, sgd, lion, muon");
     shell_ok("! test -e $D/b/data && $W " REFUSED "--length 32 --batch 2 && test -d $D/b/data");
     wt_program_fails(&p, 2, REFUSED "--length 32 --batch 2", "contains a run at step 2");
     /* A restart prepares the data again; a refused restart restores the old data. */
     shell_ok("cp $D/b/data/data.json $D/b.json; head -c 10000 $D/text.txt > $D/b.txt");
-    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M --restart",
-                     "GB are available");
+    wt_program_fails(&p, 1, REFUSED "--length 32 --batch 2 --memory 1M --restart", TOO_LARGE);
     shell_ok("cmp $D/b.json $D/b/data/data.json && ! test -e $D/b/data.bak-1 && "
              "$W " REFUSED
              "--length 32 --batch 2 --restart && ! cmp -s $D/b.json $D/b/data/data.json && "
@@ -417,7 +428,7 @@ static void test_refused_leaves_nothing(void **state)
     shell_ok("mkdir $D/b2 && cp -r $D/b/data $D/b2/.data.old");
     wt_program_fails(&p, 2,
                      "finetune $D/b0/model.gguf --data $D/b.txt --out $D/b2 --length 32 --batch 2",
-                     "already exists");
+                     "/b2/data' already exists; choose another, or replace it with --overwrite");
     shell_ok("cmp $D/b/data/data.json $D/b2/data/data.json");
 }
 
@@ -448,10 +459,11 @@ static void test_other_config(void **state)
         "sed s/1e-5/1e-4/ $D/a.json > $D/b.json && "
         "$W train --config $D/a.json --batch 2 --length 32 --data $D/data --out $D/c --steps 2 "
         "--export none -q");
-    wt_program_fails(&p, 2,
-                     "train --config $D/b.json --batch 2 --length 32 --data $D/data "
-                     "--out $D/c --steps 2 --resume",
-                     "a different model");
+    wt_program_fails(
+        &p, 2,
+        "train --config $D/b.json --batch 2 --length 32 --data $D/data "
+        "--out $D/c --steps 2 --resume",
+        "contains a different model: its sizes, the context (--length), eps or rope base differ");
     int code = wt_program_run(&p, "train --config $D/a.json --batch 2 --length 64 --data $D/data "
                                   "--out $D/c --steps 2 --resume");
     assert_int_equal(code, 2);

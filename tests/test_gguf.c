@@ -393,19 +393,27 @@ static void test_wrong_kinds(void **state)
     wt_ok(ctx, wf_gguf_open(ctx, in_folder("v.gguf"), &f));
 #define wrong(expr, part) wt_fails(ctx, expr, WF_ERR_FORMAT, "cannot read 'v.gguf': " part)
     wrong(wf_gguf_get_int(f, "small", 0, 10, &i), "key 'small' is -128; expected 0 to 10");
-    wrong(wf_gguf_get_int(f, "large", 0, 10, &i), "key 'large' is 9223372036854775807; expected");
+    wrong(wf_gguf_get_int(f, "large", 0, 10, &i),
+          "key 'large' is 9223372036854775807; expected 0 to 10");
     wrong(wf_gguf_get_int(f, "float", 0, 10, &i),
           "key 'float' is of kind f32; expected an integer");
-    wrong(wf_gguf_get_int(f, "bool", 0, 10, &i), "key 'bool' is of kind bool");
-    wrong(wf_gguf_get_int(f, "shorts", 0, 10, &i), "key 'shorts' is an array of kind i16");
+    wrong(wf_gguf_get_int(f, "bool", 0, 10, &i), "key 'bool' is of kind bool; expected an integer");
+    wrong(wf_gguf_get_int(f, "shorts", 0, 10, &i),
+          "key 'shorts' is an array of kind i16; expected an integer");
     wrong(wf_gguf_get_float(f, "text", &d), "key 'text' is of kind string; expected a number");
     wrong(wf_gguf_get_bool(f, "small", &b), "key 'small' is of kind i8; expected a bool");
-    wrong(wf_gguf_get_text(f, "texts", &text), "key 'texts' is an array of kind string");
-    wrong(wf_gguf_get_texts(f, "text", &texts, &n), "key 'text' is of kind string");
-    wrong(wf_gguf_get_texts(f, "shorts", &texts, &n), "key 'shorts' is an array of kind i16");
-    wrong(wf_gguf_get_ints(f, "doubles", &ints, &n), "key 'doubles' is an array of kind f64");
-    wrong(wf_gguf_get_ints(f, "small", &ints, &n), "key 'small' is of kind i8");
-    wrong(wf_gguf_get_ints(f, "too large", &ints, &n), "element 1 of key 'too large'");
+    wrong(wf_gguf_get_text(f, "texts", &text),
+          "key 'texts' is an array of kind string; expected a string");
+    wrong(wf_gguf_get_texts(f, "text", &texts, &n),
+          "key 'text' is of kind string; expected an array of strings");
+    wrong(wf_gguf_get_texts(f, "shorts", &texts, &n),
+          "key 'shorts' is an array of kind i16; expected an array of strings");
+    wrong(wf_gguf_get_ints(f, "doubles", &ints, &n),
+          "key 'doubles' is an array of kind f64; expected an array of integers");
+    wrong(wf_gguf_get_ints(f, "small", &ints, &n),
+          "key 'small' is of kind i8; expected an array of integers");
+    wrong(wf_gguf_get_ints(f, "too large", &ints, &n),
+          "element 1 of key 'too large' is larger than 9223372036854775807");
     wrong(wf_gguf_get_floats(f, "texts", &floats, &n), "key 'texts' is an array of kind string");
     wf_gguf_close(f);
     assert_int_equal(empty_folder(), 1);
@@ -470,19 +478,25 @@ static void test_parts(void **state)
     empty_folder();                                                \
     write_parts(ctx)
     patch(ctx, path[1], "split.no", 4, 2);
-    broken(WF_ERR_FORMAT, "'m-00002-of-00003.gguf': key 'split.no' is 2");
+    broken(WF_ERR_FORMAT,
+           "'m-00002-of-00003.gguf': key 'split.no' is 2; its name and the other parts require 1");
     patch(ctx, path[2], "split.count", 4, 2);
-    broken(WF_ERR_FORMAT, "'m-00003-of-00003.gguf': key 'split.count' is 2");
+    broken(
+        WF_ERR_FORMAT,
+        "'m-00003-of-00003.gguf': key 'split.count' is 2; its name and the other parts require 3");
     patch(ctx, path[1], "split.tensors.count", 4, 9);
-    broken(WF_ERR_FORMAT, "'m-00002-of-00003.gguf': key 'split.tensors.count' is 9");
+    broken(WF_ERR_FORMAT,
+           "'m-00002-of-00003.gguf': key 'split.tensors.count' is 9; its name and the "
+           "other parts require 3");
     for (int i = 0; i < 3; i++)
         patch(ctx, path[i], "split.tensors.count", 4, 4);
-    broken(WF_ERR_FORMAT, "its parts have 3 tensors");
+    broken(WF_ERR_FORMAT, "its parts have 3 tensors, but key 'split.tensors.count' is 4");
     unlink(path[1]);
     broken(WF_ERR_IO, "part 2 of 3 is missing: cannot open");
     assert_int_equal(rename(path[0], in_folder("other.gguf")), 0);
     wt_fails(ctx, wf_gguf_open(ctx, in_folder("other.gguf"), &f), WF_ERR_FORMAT,
-             "'other.gguf': its keys say part 1 of 3");
+             "'other.gguf': its keys say part 1 of 3, but its name does not end in "
+             "'-00001-of-00003.gguf'");
     empty_folder();
     write_parts(ctx);
     patch(ctx, path[1], "split.n", 0, 'p');
@@ -514,7 +528,8 @@ static void test_write_mistakes(void **state)
     const wf_dims eight = {.n = 1, .d = {8}};
     const wf_gguf_write_options three = {.alignment = 3};
 #define mistake(expr, part) wt_fails(ctx, expr, WF_ERR_USAGE, "cannot write 'e.gguf': " part)
-    mistake(wf_gguf_write_new(ctx, in_folder("e.gguf"), &three, &w), "alignment 3 is not");
+    mistake(wf_gguf_write_new(ctx, in_folder("e.gguf"), &three, &w),
+            "alignment 3 is not a power of two from 8 to 65536");
     wt_ok(ctx, wf_gguf_write_new(ctx, in_folder("e.gguf"), NULL, &w));
     mistake(wf_gguf_write_int(w, "split.no", WF_GGUF_U16, 0),
             "key 'split.no' is reserved for the writer");
@@ -522,21 +537,24 @@ static void test_write_mistakes(void **state)
     mistake(wf_gguf_write_int(w, "k", WF_GGUF_U64, -1), "key 'k': -1 does not fit kind u64");
     mistake(wf_gguf_write_int(w, "k", WF_GGUF_F32, 1), "key 'k': 1 does not fit kind f32");
     mistake(wf_gguf_write_array(w, "k", WF_GGUF_STRING, "", 0), "key 'k'");
-    mistake(wf_gguf_write_tensor(w, "t", WF_E4M3, &eight), "tensor 't' has type e4m3");
-    mistake(wf_gguf_write_tensor(w, "t", WF_Q8_0, &eight), "tensor 't' has rows of 8");
-    mistake(wf_gguf_write_tensor(w, "t", WF_F32, &(wf_dims){.n = 1}), "tensor 't' has dimensions");
+    mistake(wf_gguf_write_tensor(w, "t", WF_E4M3, &eight),
+            "tensor 't' has type e4m3, which GGUF does not have");
+    mistake(wf_gguf_write_tensor(w, "t", WF_Q8_0, &eight),
+            "tensor 't' has rows of 8, which is not a multiple of 32");
+    mistake(wf_gguf_write_tensor(w, "t", WF_F32, &(wf_dims){.n = 1}),
+            "tensor 't' has dimensions that are out of range");
     mistake(wf_gguf_write_tensor(w, "t", WF_F32, &(wf_dims){.n = 5, .d = {1, 1, 1, 1, 1}}),
-            "tensor 't' has 5 dimensions");
-    mistake(wf_gguf_write_data(w, "x", 1), "data is written before");
+            "tensor 't' has 5 dimensions; the maximum is 4");
+    mistake(wf_gguf_write_data(w, "x", 1), "data is written before wf_gguf_write_begin");
     mistake(wf_gguf_write_end(w), "wf_gguf_write_begin was not called");
     wt_ok(ctx, wf_gguf_write_int(w, "k", WF_GGUF_U8, 1));
     wt_ok(ctx, wf_gguf_write_tensor(w, "t", WF_I8, &eight));
     wt_ok(ctx, wf_gguf_write_begin(w));
     mistake(wf_gguf_write_begin(w), "wf_gguf_write_begin was already called");
-    mistake(wf_gguf_write_bool(w, "z", true), "key 'z' is declared after");
+    mistake(wf_gguf_write_bool(w, "z", true), "key 'z' is declared after wf_gguf_write_begin");
     wt_ok(ctx, wf_gguf_write_data(w, "1234567", 7));
     mistake(wf_gguf_write_end(w), "tensor 't' has 7 of its 8 bytes");
-    mistake(wf_gguf_write_data(w, "89", 2), "1 byte too many");
+    mistake(wf_gguf_write_data(w, "89", 2), "1 byte too many: all tensors are complete");
     wf_gguf_write_free(w);
     assert_int_equal(empty_folder(), 0);
 

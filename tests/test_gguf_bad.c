@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -304,7 +305,7 @@ static void test_keys(void **state)
     b = begin(3, 0, 1);
     put_array(&b, "truths", WF_GGUF_BOOL, 3);
     put(&b, "\0\1\xff", 3);
-    refused(&b, "key 'truths' has the bool 255");
+    refused(&b, "key 'truths' has the bool 255, which is neither 0 nor 1");
 }
 
 static void test_alignment(void **state)
@@ -315,16 +316,20 @@ static void test_alignment(void **state)
         blob b = begin(3, 0, 1);
         put_pair(&b, "general.alignment", WF_GGUF_U32);
         put_u32(&b, wrong[i]);
-        refused(&b, "key 'general.alignment' is");
+        char part[128];
+        snprintf(part, sizeof part,
+                 "key 'general.alignment' is %u; it must be a power of two from 8 to 65536",
+                 (unsigned)wrong[i]);
+        refused(&b, part);
     }
     blob b = begin(3, 0, 1);
     put_pair(&b, "general.alignment", WF_GGUF_U64);
     put_u64(&b, 32);
-    refused(&b, "key 'general.alignment' has kind u64");
+    refused(&b, "key 'general.alignment' has kind u64; it must be u32");
     b = begin(3, 0, 1);
     put_pair(&b, "general.alignment", WF_GGUF_STRING);
     put_text(&b, "32");
-    refused(&b, "key 'general.alignment' has kind string");
+    refused(&b, "key 'general.alignment' has kind string; it must be u32");
 }
 
 /* Builds a file with one tensor. */
@@ -345,24 +350,41 @@ static void test_shapes(void **state)
         uint64_t dims[6];
         const char *part;
     } cases[] = {
-        {5, 0, {1, 1, 1, 1, 1}, "tensor 'my.tensor' has 5 dimensions"},
-        {UINT32_MAX, 0, {0}, "tensor 'my.tensor' has 4294967295 dimensions"},
-        {1, 0, {0}, "tensor 'my.tensor' has a dimension of 0"},
-        {2, 0, {4, 0}, "tensor 'my.tensor' has a dimension of 0"},
-        {2, 0, {UINT64_MAX, 4}, "tensor 'my.tensor' has a dimension of -1"},
-        {1, 0, {1ull << 63}, "tensor 'my.tensor' has a dimension of -"},
-        {2, 0, {1ull << 32, 1ull << 32}, "tensor 'my.tensor' has too many elements"},
+        {5, 0, {1, 1, 1, 1, 1}, "tensor 'my.tensor' has 5 dimensions; the maximum is 4"},
+        {UINT32_MAX, 0, {0}, "tensor 'my.tensor' has 4294967295 dimensions; the maximum is 4"},
+        {1, 0, {0}, "tensor 'my.tensor' has a dimension of 0; the minimum is 1"},
+        {2, 0, {4, 0}, "tensor 'my.tensor' has a dimension of 0; the minimum is 1"},
+        {2, 0, {UINT64_MAX, 4}, "tensor 'my.tensor' has a dimension of -1; the minimum is 1"},
+        {1,
+         0,
+         {1ull << 63},
+         "tensor 'my.tensor' has a dimension of -9223372036854775808; the minimum is 1"},
+        {2, 0, {1ull << 32, 1ull << 32}, "tensor 'my.tensor' has too many elements for 64 bits"},
         {4,
          0,
          {1ull << 16, 1ull << 16, 1ull << 16, 1ull << 16},
-         "my.tensor' has too many elements"},
-        {3, 0, {1ull << 62, 2, 2}, "tensor 'my.tensor' has too many elements"},
-        {1, 0, {INT64_MAX}, "tensor 'my.tensor' has too many bytes"},
-        {1, 0, {1ull << 61}, "tensor 'my.tensor' has "},
-        {1, 8, {INT64_MAX - 31}, "tensor 'my.tensor' has 9799832789158199262 bytes"},
-        {1, 0, {65}, "tensor 'my.tensor' has 260 bytes"},
-        {1, 8, {33}, "tensor 'my.tensor' has type Q8_0 and rows of 33"},
-        {2, 12, {128, 2}, "tensor 'my.tensor' has type Q4_K and rows of 128"},
+         "tensor 'my.tensor' has too many elements for 64 bits"},
+        {3, 0, {1ull << 62, 2, 2}, "tensor 'my.tensor' has too many elements for 64 bits"},
+        {1, 0, {INT64_MAX}, "tensor 'my.tensor' has too many bytes for 64 bits"},
+        {1,
+         0,
+         {1ull << 61},
+         "tensor 'my.tensor' has 9223372036854775808 bytes at offset 96, but "
+         "the file has only 352"},
+        {1,
+         8,
+         {INT64_MAX - 31},
+         "tensor 'my.tensor' has 9799832789158199262 bytes at offset 96, but "
+         "the file has only 352"},
+        {1, 0, {65}, "tensor 'my.tensor' has 260 bytes at offset 96, but the file has only 352"},
+        {1,
+         8,
+         {33},
+         "tensor 'my.tensor' has type Q8_0 and rows of 33, which is not a multiple of 32"},
+        {2,
+         12,
+         {128, 2},
+         "tensor 'my.tensor' has type Q4_K and rows of 128, which is not a multiple of 256"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         blob b = begin(3, 1, 0);
@@ -392,10 +414,10 @@ static void test_types(void **state)
     } cases[] = {{10, "tensor 'my.tensor' has type Q2_K; Weft supports F32"},
                  {20, "tensor 'my.tensor' has type IQ4_NL; Weft supports F32"},
                  {39, "tensor 'my.tensor' has type MXFP4; Weft supports F32"},
-                 {4, "tensor 'my.tensor' has unknown type 4"},
-                 {31, "tensor 'my.tensor' has unknown type 31"},
-                 {1000, "tensor 'my.tensor' has unknown type 1000"},
-                 {UINT32_MAX, "tensor 'my.tensor' has unknown type 4294967295"}};
+                 {4, "tensor 'my.tensor' has unknown type 4; Weft supports F32"},
+                 {31, "tensor 'my.tensor' has unknown type 31; Weft supports F32"},
+                 {1000, "tensor 'my.tensor' has unknown type 1000; Weft supports F32"},
+                 {UINT32_MAX, "tensor 'my.tensor' has unknown type 4294967295; Weft supports F32"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         blob b = one_tensor(1, (uint64_t[]){32}, cases[i].id, 0);
         refused_at(ctx, &b, WF_ERR_UNSUPPORTED, cases[i].part, __LINE__);
@@ -411,13 +433,15 @@ static void test_offsets(void **state)
         uint64_t offset;
         const char *part;
     } cases[] = {
-        {256, "tensor 'my.tensor' has 32 bytes at offset"},
-        {1 << 20, "truncated"},
-        {1ull << 63, "truncated"},
+        {256, "tensor 'my.tensor' has 32 bytes at offset 352, but the file has only 352"},
+        {1 << 20, "32 bytes at offset 1048672, but the file has only 352 bytes: it is truncated"},
+        {1ull << 63, "32 bytes at offset 9223372036854775904, but the file has only 352 bytes: "
+                     "it is truncated"},
         {UINT64_MAX - 31, "tensor 'my.tensor' has offset 18446744073709551584"},
         {1, "tensor 'my.tensor' has offset 1, which is not a multiple of 32"},
-        {48, "tensor 'my.tensor' has offset 48"},
-        {UINT64_MAX, "tensor 'my.tensor' has offset"},
+        {48, "tensor 'my.tensor' has offset 48, which is not a multiple of 32"},
+        {UINT64_MAX,
+         "tensor 'my.tensor' has offset 18446744073709551615, which is not a multiple of 32"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         blob b = one_tensor(1, (uint64_t[]){8}, 0, cases[i].offset);

@@ -96,35 +96,43 @@ static void configs_that_cannot_be(void **state)
         {"gpt2", "\"add_cross_attention\": false", "\"add_cross_attention\": true",
          WF_ERR_UNSUPPORTED, "add_cross_attention true"},
         {"llama", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0", WF_ERR_FORMAT,
-         "number of heads is 0"},
+         "the number of heads is 0; it must be 1 to 16777216"},
         {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", WF_ERR_FORMAT,
          "3 key and value heads do not divide 4"},
         {"llama", "\"num_attention_heads\": 4", "\"num_attention_heads\": \"4\"", WF_ERR_FORMAT,
          "num_attention_heads must be a whole number"},
-        {"llama", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1", WF_ERR_FORMAT, "epsilon"},
+        {"llama", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1", WF_ERR_FORMAT,
+         "epsilon of the norms is -1; it must be above 0 and below 1"},
         {"llama", "\"vocab_size\": 288", "\"vocab_size\": 289", WF_ERR_FORMAT,
          "model.embed_tokens.weight in model.safetensors is [288, 256] but must be [289, 256]"},
-        {"llama", "\"vocab_size\": 288", "\"vocab_size\": -1", WF_ERR_FORMAT, "vocabulary of -1"},
+        {"llama", "\"vocab_size\": 288", "\"vocab_size\": -1", WF_ERR_FORMAT,
+         "a vocabulary of -1 tokens is not possible"},
         {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 2", WF_ERR_FORMAT,
          "model.layers.1.input_layernorm.weight is missing"},
         {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 1000000000", WF_ERR_FORMAT,
-         "number of layers is 1000000000"},
+         "the number of layers is 1000000000; it must be 1 to 4096"},
         {"llama", "\"num_hidden_layers\": 1", "\"num_hidden_layers\": 4000", WF_ERR_FORMAT,
-         "too few for 4000 layers"},
+         "has 12 tensors, too few for 4000 layers"},
         {"llama", "\"intermediate_size\": 256", "\"intermediate_size\": 128", WF_ERR_FORMAT,
          "model.layers.0.mlp.down_proj.weight"},
-        {"llama", "\"silu\"", "\"gelu\"", WF_ERR_UNSUPPORTED, "hidden_act 'gelu'"},
+        {"llama", "\"silu\"", "\"gelu\"", WF_ERR_UNSUPPORTED,
+         "hidden_act 'gelu' is not supported; silu is"},
         {"llama", "\"rope_type\": \"llama3\"", "\"rope_type\": \"longrope\"", WF_ERR_UNSUPPORTED,
-         "'longrope'"},
-        {"llama", "\"factor\": 8.0", "\"factor\": 0", WF_ERR_FORMAT, "factor 0"},
-        {"llama", "\"rope_theta\": 500000.0", "\"rope_theta\": -1", WF_ERR_FORMAT, "base"},
-        {"llama", "\"head_dim\": 64", "\"head_dim\": 63", WF_ERR_FORMAT, "cannot rotate"},
-        {"mistral", "\"sliding_window\": 7", "\"sliding_window\": -7", WF_ERR_FORMAT, "window"},
+         "rope_type 'longrope' is not supported; default, linear, dynamic, llama3 and yarn are"},
+        {"llama", "\"factor\": 8.0", "\"factor\": 0", WF_ERR_FORMAT,
+         "the rope scaling has factor 0"},
+        {"llama", "\"rope_theta\": 500000.0", "\"rope_theta\": -1", WF_ERR_FORMAT,
+         "base of the rotary positions is -1; it must be positive and finite"},
+        {"llama", "\"head_dim\": 64", "\"head_dim\": 63", WF_ERR_FORMAT,
+         "cannot rotate 63 of the 63 dimensions of a head; the number must be even"},
+        {"mistral", "\"sliding_window\": 7", "\"sliding_window\": -7", WF_ERR_FORMAT,
+         "sliding_window must be at least 1"},
         {"qwen2", "\"sliding_attention\"", "\"chunked_attention\"", WF_ERR_UNSUPPORTED,
          "layer_types"},
         {"gpt2", "\"n_head\": 4", "\"n_head\": 5", WF_ERR_FORMAT,
          "5 heads of 12 dimensions do not match the width 64"},
-        {"gpt2", "\"gelu_new\"", "\"relu\"", WF_ERR_UNSUPPORTED, "activation_function 'relu'"},
+        {"gpt2", "\"gelu_new\"", "\"relu\"", WF_ERR_UNSUPPORTED,
+         "activation_function 'relu' is not supported; gelu_new is"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         refuses_config(*state, rows[i].name, rows[i].find, rows[i].replace, rows[i].status,
@@ -288,7 +296,8 @@ static void weights_of_integers_are_named(void **state)
     copy_model(ctx, &s, "llama-bias", NULL, NULL);
     write_weights(ctx, &s, "llama-bias", &(change){.whole = "layers.1.mlp.up_proj.weight"});
     wt_fails(ctx, wf_model_open(ctx, s.folder, &m), WF_ERR_FORMAT,
-             "model.layers.1.mlp.up_proj.weight in model.safetensors has type I8");
+             "model.layers.1.mlp.up_proj.weight in model.safetensors has type I8, which "
+             "Weft cannot read");
     wt_scratch_remove(&s);
 }
 
@@ -374,7 +383,9 @@ static void weights_that_are_no_numbers(void **state)
     for (int temperature = 0; temperature < 2; temperature++) {
         const wf_request request = {.limit = 1, .sampling = {.temperature = temperature}};
         wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, r.prompt_count, &request, &q));
-        wt_fails(ctx, wf_generator_step(t.generator, NULL), WF_ERR_DEVICE, "the model's logit");
+        wt_fails(ctx, wf_generator_step(t.generator, NULL), WF_ERR_DEVICE,
+                 temperature ? "the model's logit of token 0 is "
+                             : "the model's logits are NaN or infinite");
         wf_sequence_free(q);
     }
     wt_talker_close(&t);

@@ -328,16 +328,22 @@ static void refuses(wf_ctx *ctx, wf_optimizer_options o, int mistake, const char
 
 static void test_misuse(void **state)
 {
-    refuses(*state, (wf_optimizer_options){.momentum = 1}, 0, "momentum is");
-    refuses(*state, (wf_optimizer_options){.momentum = NAN}, 0, "momentum is");
-    refuses(*state, (wf_optimizer_options){.weight_decay = -1}, 0, "weight decay is -1");
-    refuses(*state, (wf_optimizer_options){.weight_decay = INFINITY}, 0, "weight decay is inf");
-    refuses(*state, (wf_optimizer_options){.ema = 1}, 0, "averaged weights is");
+    refuses(*state, (wf_optimizer_options){.momentum = 1}, 0,
+            "momentum is 1; it must be at least 0 and below 1");
+    refuses(*state, (wf_optimizer_options){.momentum = NAN}, 0,
+            "momentum is nan; it must be at least 0 and below 1");
+    refuses(*state, (wf_optimizer_options){.weight_decay = -1}, 0,
+            "weight decay is -1; it must be finite and at least 0");
+    refuses(*state, (wf_optimizer_options){.weight_decay = INFINITY}, 0,
+            "weight decay is inf; it must be finite and at least 0");
+    refuses(*state, (wf_optimizer_options){.ema = 1}, 0,
+            "the decay of averaged weights is 1; it must be at least 0 and below 1");
     refuses(*state, (wf_optimizer_options){.beta1 = 1}, 0, "betas must lie in [0, 1)");
     refuses(*state, (wf_optimizer_options){.kind = WF_LION, .beta2 = 1}, 0, "betas must lie");
-    refuses(*state, (wf_optimizer_options){0}, 1, "must be a float state");
-    refuses(*state, (wf_optimizer_options){0}, 2, "at most 512 bytes");
-    refuses(*state, (wf_optimizer_options){0}, 3, "must be a float state");
+    refuses(*state, (wf_optimizer_options){0}, 1, "a parameter must be a float state");
+    refuses(*state, (wf_optimizer_options){0}, 2,
+            "the name of a parameter may have at most 512 bytes");
+    refuses(*state, (wf_optimizer_options){0}, 3, "a parameter must be a float state");
     refuses(*state, (wf_optimizer_options){0}, 4, "of the same shape");
     refuses(*state, (wf_optimizer_options){0}, 5, "lr must be an f32 scalar");
 }

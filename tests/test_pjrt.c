@@ -193,11 +193,14 @@ static void test_not_a_plugin(void **state)
     wf_ctx *ctx = *state;
     wt_fails(ctx, open_device(ctx, "pjrt:/nowhere/plugin.so"), WF_ERR_IO, "/nowhere/plugin.so: ");
     wt_fails(ctx, open_device(ctx, "pjrt:tests/test_pjrt.c"), WF_ERR_IO, "tests/test_pjrt.c");
-    wt_fails(ctx, open_device(ctx, "pjrt:libm.so.6"), WF_ERR_FORMAT, "is not a PJRT plugin");
+    wt_fails(ctx, open_device(ctx, "pjrt:libm.so.6"), WF_ERR_FORMAT,
+             "the library libm.so.6 is not a PJRT plugin: it has no GetPjrtApi");
     play("MOCK_MAJOR", 1);
-    wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_UNSUPPORTED, "implements PJRT 1.81");
+    wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_UNSUPPORTED,
+             "implements PJRT 1.81, but this build supports 0.x");
     play("MOCK_NO_DEVICE", 1);
-    wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_DEVICE, "found no device on this machine");
+    wt_fails(ctx, open_device(ctx, mock_spec()), WF_ERR_DEVICE,
+             "the mock plugin found no device on this machine");
 }
 
 /* The mock accepts structs of its version's size only, or longer ones too. The device's size tables
@@ -310,7 +313,7 @@ static void test_options(void **state)
                  "of the pjrt plugin; use name=value");
     }
     wt_fails(*state, open_device(*state, "pjrt:,x=1"), WF_ERR_USAGE,
-             "begin with the path of a plugin");
+             "pjrt options ',x=1' do not begin with the path of a plugin");
     snprintf(spec, sizeof spec, "%s,xyzzy=1", mock_spec());
     wt_fails(*state, open_device(*state, spec), WF_ERR_DEVICE, "Client_Create: xyzzy");
     play("MOCK_REFUSES", 1);
@@ -403,7 +406,7 @@ static void test_failed_run(void **state)
     wt_ok(*state, open_device(*state, mock_spec())); /* the mock rereads its controls */
     wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "pjrt could not run a program: Function");
     wt_fails(*state, wf_exec_read(r.exec, "t", read, sizeof read), WF_ERR_DEVICE,
-             "is not available");
+             "output 't' is not available: the last run failed");
     wt_expect_state(&r, "s", ones, 3);
     wt_expect_state(&r, "t", twos, 3);
 
@@ -415,7 +418,8 @@ static void test_failed_run(void **state)
              "lost an array of 12 bytes");
     play(NULL, 0);
     wt_ok(*state, open_device(*state, mock_spec()));
-    wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE, "write it again");
+    wt_fails(*state, wf_exec_run(r.exec), WF_ERR_DEVICE,
+             "pjrt lost an array of 12 bytes in a failed run; write it again");
     wt_set_state(&r, "s", ones, 3);
     wt_run_once(&r);
     wt_expect_state(&r, "s", ones, 3);
@@ -542,6 +546,7 @@ static void test_cache(void **state)
     expect_use(*state, 0, 1, 0);
     play("MOCK_FAIL", PJRT_LOAD);
     expect_use(*state, 1, 0, 1);
+    assert_non_null(strstr(log_last, "compiling again instead of loading /"));
     assert_non_null(strstr(log_last, ": pjrt could not load a program: Function"));
     wt_remove_cache(folder);
 
