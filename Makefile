@@ -74,6 +74,7 @@ test-long: ## run the tests that take many minutes and are not in "make test"
 	$(call tree,build-test,Release,ON,$(ONE_GPU))
 	$(call tree,build-sanitize,Sanitize,ON)
 	@tools/fetch_models.sh build-models
+	@tools/fetch_pjrt.sh build-pjrt
 	$(call ctest,build-test,-L long)
 	$(call ctest,build-sanitize,-L long)
 

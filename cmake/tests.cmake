@@ -123,19 +123,24 @@ endfunction()
 # Whole models on a device with kernels for core ops only.
 weft_test_again(parity_core test_parity WEFT_PARITY_DEVICE=core)
 
-# Whole models and training in narrow types on a PJRT plugin. Skipped if the plugin is missing. Release only:
-# nearly all of the time is spent in the plugin, which is not sanitized. XLA compiles these graphs without
-# optimisation, which halves the time. selftest_pjrt uses the default level.
+# Whole models and training in narrow types once more, on a PJRT plugin; the tests are skipped without one.
+# Release only: nearly all of the time is the plugin's, which is not sanitized. XLA compiles these graphs
+# without optimisation, in half the time; selftest_pjrt and the long tests use its default level.
 set(unoptimised XLA_FLAGS=--xla_backend_optimization_level=0)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set(plugin pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
-    weft_test_again(parity_pjrt test_parity WEFT_PARITY_DEVICE=${plugin} ${unoptimised})
-    weft_test_again(loss_scale_pjrt test_loss_scale WEFT_PRECISION_DEVICE=${plugin} ${unoptimised})
-    weft_test_again(optimizer_pjrt test_optimizer WEFT_OPTIMIZER_DEVICE=${plugin} ${unoptimised})
-    weft_test_again(curves_pjrt test_curves WEFT_CURVES_DEVICE=${plugin} ${unoptimised})
-    weft_test_again(models_pjrt test_models WEFT_MODELS_DEVICE=${plugin} ${unoptimised})
+    set(long pjrt_real_default_long)
+    foreach(row IN ITEMS parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS)
+        string(REGEX MATCH "(.*):(.*)" row ${row})
+        set(device WEFT_${CMAKE_MATCH_2}_DEVICE=${plugin})
+        weft_test_again(${CMAKE_MATCH_1}_pjrt test_${CMAKE_MATCH_1} ${device} ${unoptimised})
+        weft_test_again(${CMAKE_MATCH_1}_pjrt_default_long test_${CMAKE_MATCH_1} ${device})
+        list(APPEND long ${CMAKE_MATCH_1}_pjrt_default_long)
+    endforeach()
     set_property(TEST pjrt_real APPEND PROPERTY ENVIRONMENT ${unoptimised})
-    # A tenth of the cases, different in each run: all cases take several minutes.
+    weft_test_again(pjrt_real_default_long test_pjrt_real)
+    set_tests_properties(${long} PROPERTIES TIMEOUT 7200 LABELS long)
+    # A tenth of the selftest, other cases in each run: all of it takes the plugin several minutes.
     add_test(NAME selftest_pjrt
         COMMAND tests/with_plugin.sh $<TARGET_FILE:weft_cli> selftest --sample 500
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
