@@ -142,7 +142,7 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(${long} PROPERTIES TIMEOUT 7200 LABELS long)
     # A tenth of the selftest, other cases in each run: all of it takes the plugin several minutes.
     add_test(NAME selftest_pjrt
-        COMMAND tests/with_plugin.sh $<TARGET_FILE:weft_cli> selftest --sample 500
+        COMMAND tests/with_plugin.sh $<TARGET_FILE:weft_cli> selftest --sample 10%
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(selftest_pjrt PROPERTIES
         TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")

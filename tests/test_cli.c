@@ -239,10 +239,26 @@ static void test_mistakes(void **state)
         {"selftest --op atention",
          "weft selftest: unknown op 'atention'; did you mean 'attention'?"},
         {"selftest --device cpx", "weft selftest: unknown device 'cpx'; did you mean 'cpu'?"},
-        {"selftest --seed abc", "weft selftest: --seed must be a whole number >= 0, not 'abc'"},
-        {"selftest --sample -1", "weft selftest: --sample must be a whole number >= 0, not '-1'"},
-        {"selftest --seed 12x", "weft selftest: --seed must be a whole number >= 0, not '12x'"},
-        {"selftest --seed -1", "weft selftest: --seed must be a whole number >= 0, not '-1'"},
+        {"selftest --seed abc",
+         "weft selftest: --seed must be a whole number from 0 on, not 'abc'"},
+        {"selftest --sample -1",
+         "weft selftest: --sample must be a whole number from 0 on, or 1% to 100%, not '-1'"},
+        {"selftest --sample 0%",
+         "weft selftest: --sample must be a whole number from 0 on, or 1% to 100%, not '0%'"},
+        {"selftest --sample 101%",
+         "weft selftest: --sample must be a whole number from 0 on, or 1% to 100%, not '101%'"},
+        {"selftest --sample 25%%",
+         "weft selftest: --sample must be a whole number from 0 on, or 1% to 100%, not '25%%'"},
+        {"selftest --sample 2.5%",
+         "weft selftest: --sample must be a whole number from 0 on, or 1% to 100%, not '2.5%'"},
+        {"selftest --sample 99999999999999999999",
+         "weft selftest: --sample must be a whole number from 0 on, or 1% to 100%, not "
+         "'99999999999999999999'"},
+        {"selftest --list --sample 5%",
+         "weft selftest: --sample has no effect with --list; leave it out"},
+        {"selftest --seed 12x",
+         "weft selftest: --seed must be a whole number from 0 on, not '12x'"},
+        {"selftest --seed -1", "weft selftest: --seed must be a whole number from 0 on, not '-1'"},
         {"selftest -s 99999999999999999999",
          "weft selftest: -s must be a whole number from 0 to 9223372036854775807, not "
          "'99999999999999999999'"},
@@ -491,6 +507,35 @@ static void test_selftest(void **state)
     prints("\"commit\"");
 }
 
+/* Returns the number after the text in the output. */
+static long number_after(const char *text)
+{
+    const char *found = strstr(out, text);
+    if (!found)
+        fail_msg("'%s' is missing in:\n%s", text, out);
+    return strtol(found + strlen(text), NULL, 10);
+}
+
+/* --sample takes a number of cases, or a percentage of the listed ones. */
+static void test_selftest_samples(void **state)
+{
+    (void)state;
+    succeeds("selftest --list");
+    const long all = number_after("\nadd ");
+    succeeds("selftest --op add --seed 7 --sample 25% --json");
+    const long quarter = number_after("\"sample\": "), ran = number_after("\"cases\": ");
+    assert_int_equal(quarter, (all + 3) / 4);
+    assert_in_range(ran, 1, all - 1);
+    succeeds("selftest --op add --seed 7 --sample 1% --json");
+    assert_int_equal(number_after("\"sample\": "), (all + 99) / 100);
+    succeeds("selftest --op add --seed 7 --sample 100% --json");
+    assert_int_equal(number_after("\"cases\": "), all);
+    char command[64];
+    snprintf(command, sizeof command, "selftest --op add --seed 7 --sample %ld --json", quarter);
+    succeeds(command);
+    assert_int_equal(number_after("\"cases\": "), ran); /* the same cases */
+}
+
 /* Each run draws its own seed unless --seed is given. */
 static void test_selftest_seeds_differ(void **state)
 {
@@ -659,6 +704,7 @@ int main(void)
         cmocka_unit_test(test_each_op),
         cmocka_unit_test(test_ops_json),
         cmocka_unit_test(test_selftest),
+        cmocka_unit_test(test_selftest_samples),
         cmocka_unit_test(test_selftest_seeds_differ),
         cmocka_unit_test(test_selftest_failures),
         cmocka_unit_test(test_plan),

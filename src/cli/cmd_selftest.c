@@ -2,7 +2,10 @@
 /* cmd_selftest.c - weft selftest: compares every op of a device with the float64 reference. */
 #include "selftest/selftest.h"
 
+#include <errno.h>
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -13,9 +16,9 @@
 #define TOLD_PER_OP 3
 
 static struct {
-    const char *device, *op, *type, *expand;
+    const char *device, *op, *type, *expand, *sample_text;
     int64_t seed;   /* below 0: choose one */
-    int64_t sample; /* cases; 0: all */
+    int64_t sample; /* cases, from sample_text; 0: all */
     double distort;
     bool json, verbose, fast, list; /* flags of the same names */
 } options = {.device = "cpu", .seed = -1};
@@ -178,8 +181,30 @@ static void list_cases(void)
     printf("%d cases of %d ops\n", cases, WF_OP_COUNT);
 }
 
-/* Opens the device and prints what will be tested; prints nothing if the device does not open. The
- * device stays open for the test: opened again, it might have another seed. */
+/* Sets options.sample from a number of cases, or from a percentage of the cases of [first, end), rounded up. */
+static wf_status read_sample(wf_ctx *ctx, int first, int end)
+{
+    const char *text = options.sample_text;
+    char *rest;
+    if (!text)
+        return WF_OK;
+    errno = 0;
+    long long number = strtoll(text, &rest, 10);
+    bool percent = strcmp(rest, "%") == 0;
+    if (text[0] < '0' || text[0] > '9' || errno == ERANGE || (*rest && !percent) ||
+        (percent && (number < 1 || number > 100)))
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--sample must be a whole number from 0 on, or 1%% to 100%%, not '%s'",
+                       text);
+    int64_t cases = 0;
+    for (int op = first; op < end; op++)
+        cases += wf_selftest_cases((wf_op)op);
+    options.sample = percent ? (cases * number + 99) / 100 : number;
+    return WF_OK;
+}
+
+/* Opens the device and prints what will be tested; prints nothing if the device does not open. The device stays
+ * open for the test: opened again, it might have another seed. */
 static wf_status begin(wf_ctx *ctx, job *t, wf_device **device)
 {
     WF_TRY(wf_device_open(ctx, options.device, device));
@@ -202,9 +227,10 @@ static wf_status begin(wf_ctx *ctx, job *t, wf_device **device)
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     (void)operands, (void)count;
-    wf_op op;
+    wf_op op = (wf_op)0;
     if (options.op)
         WF_TRY(wf_find_op(ctx, options.op, &op));
+    WF_TRY(read_sample(ctx, op, options.op ? (int)op + 1 : WF_OP_COUNT));
     if (options.type && wf_type_from_name(options.type) == WF_TYPE_NONE)
         return wf_fail(ctx, WF_ERR_USAGE, "unknown type '%s'; use a type such as f32 or bf16",
                        options.type);
@@ -212,7 +238,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         const wf_given unused[] = {{"op", options.op},
                                    {"type", options.type},
                                    {"seed", options.seed >= 0},
-                                   {"sample", options.sample > 0},
+                                   {"sample", options.sample_text},
                                    {"distort", options.distort != 0},
                                    {"expand", options.expand},
                                    {"json", options.json}};
@@ -269,8 +295,9 @@ static const wf_flag flags[] = {
      .offer = {.words = wf_type_words}},
     {"seed", 's', "S", "random seed of the operands; a seed reproduces a run",
      .whole = &options.seed, .fallback = "a fresh seed"},
-    {"sample", 0, "N", "run about N cases, chosen by the seed, with at least one for each op",
-     .whole = &options.sample, .fallback = "all cases"},
+    {"sample", 0, "N",
+     "run about N cases, or a percentage such as 25%, chosen by the seed, with at least one for each op",
+     .text = &options.sample_text, .fallback = "all cases"},
     {"expand", 0, "OPS", "expand these ops, such as glu,softmax, or all, even if a kernel fits",
      .text = &options.expand, .offer = {.words = wf_op_words}},
     {"list", 0, NULL, "print the number of cases of each op and exit", .on = &options.list},
@@ -291,7 +318,7 @@ const wf_command wf_cmd_selftest = {
         "Devices that compile whole graphs skip cases that make no difference to them (views, "
         "results that are read alone). Expanded ops have the error bounds of expansions.",
     .examples = {"weft selftest", "weft selftest --device cuda --op attention",
-                 "weft selftest --type bf16 --sample 200"},
+                 "weft selftest --type bf16 --sample 25%"},
     .flags = flags,
     .run = run,
 };
