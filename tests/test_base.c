@@ -24,6 +24,7 @@
 #include "base/mem.h"
 #include "base/philox.h"
 #include "base/poison.h"
+#include "base/sanitize.h"
 
 /* ---- Helpers ------------------------------------------------------------------------------- */
 
@@ -53,7 +54,7 @@ static bool all_zero(const void *p, size_t bytes)
     return true;
 }
 
-#ifdef __SANITIZE_ADDRESS__
+#if WF_ADDRESS_SANITIZER
 #define assert_poisoned(p, yes) assert_int_equal(__asan_address_is_poisoned(p), yes)
 #else
 #define assert_poisoned(p, yes) ((void)(p))

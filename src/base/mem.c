@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "base/poison.h"
+#include "base/sanitize.h"
 
 #define MAGIC_LIVE 0x57454654424c4f4bu /* "WEFTBLOK" */
 #define MAGIC_FREE 0x5745465446524545u /* "WEFTFREE" */
@@ -57,15 +58,7 @@ static header *header_of(wf_ctx *ctx, void *p)
     return h;
 }
 
-#ifdef __SANITIZE_ADDRESS__
-#define WATCHED 1
-#elif defined __has_feature
-#define WATCHED __has_feature(address_sanitizer)
-#else
-#define WATCHED 0
-#endif
-
-#if defined MADV_HUGEPAGE && !WATCHED
+#if defined MADV_HUGEPAGE && !WF_ADDRESS_SANITIZER
 #define LARGE ((size_t)4 << 20) /* bytes: two huge pages of x86 */
 
 static char *pages_new(size_t bytes)

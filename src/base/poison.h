@@ -3,8 +3,9 @@
 #ifndef WF_BASE_POISON_H
 #define WF_BASE_POISON_H
 
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
+#include "base/sanitize.h"
+
+#if WF_ADDRESS_SANITIZER
 #define wf_poison(p, bytes) ASAN_POISON_MEMORY_REGION(p, bytes)
 #define wf_unpoison(p, bytes) ASAN_UNPOISON_MEMORY_REGION(p, bytes)
 #else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * sanitize.h - checks of whole memory ranges for the address sanitizer.
+ * sanitize.h - the address sanitizer: whether it is on, and checks of whole memory ranges.
  *
  * Checking each load of a hot inner loop takes most of a sanitized run. Such a loop is in a file
  * that is not instrumented, and its caller checks the ranges that it reads and writes, once. In
@@ -11,7 +11,16 @@
 
 #include <stddef.h>
 
+/* Whether this file is compiled with the address sanitizer: gcc and clang report it differently. */
 #ifdef __SANITIZE_ADDRESS__
+#define WF_ADDRESS_SANITIZER 1
+#elif defined __has_feature
+#define WF_ADDRESS_SANITIZER __has_feature(address_sanitizer)
+#else
+#define WF_ADDRESS_SANITIZER 0
+#endif
+
+#if WF_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 
 /* Fails with the sanitizer's report when one of the n bytes at p must not be accessed. */
