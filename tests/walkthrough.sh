@@ -6,7 +6,8 @@
 # Applies the walk-throughs of docs/architecture.md, "Adding an op", to a copy of the tree, builds it
 # without optimization and runs the selftest of the new ops. Fails when a step cannot be applied,
 # when a walk-through touches more files than promised, when the copy does not compile, or when a
-# selftest fails. Also checks that a row of ops.def that lacks a column does not compile.
+# selftest fails. Also checks that a row of ops.def, attr.def or weft_quant.def that lacks a column does
+# not compile.
 #
 # A step is a list item that begins with a file in backquotes. Each of its code blocks, indented by 7
 # spaces, is inserted before or after the line that the text above it names: "before the line `TEXT`".
@@ -91,15 +92,31 @@ apply() {
     [ "$files" -le "$1" ] || fail "'$2' touches more than $1 files"
 }
 
-# usage: refuses_row ROW. Checks that op.c does not compile when the row lacks its last column.
+# usage: refuses_row TABLE SOURCE ROW. Checks that src/SOURCE does not compile when the row of TABLE that
+# begins with ROW lacks its last column, a word or a string.
 refuses_row() {
+    rm -rf "$scratch/short"
     mkdir -p "$scratch/short/graph"
-    sed "/^$1,/,/)\$/ s/, *[A-Z_]*)\$/)/" "$tree/src/graph/ops.def" >"$scratch/short/graph/ops.def"
-    cmp -s "$tree/src/graph/ops.def" "$scratch/short/graph/ops.def" && fail "found no row $1"
-    if $compile -I"$scratch/short" $includes -fsyntax-only "$tree/src/graph/op.c" 2>"$scratch/why"; then
-        fail "a row of ops.def without its last column compiles: $1"
+    cp "$tree/include/weft.h" "$scratch/short" # includes weft_quant.def from its own folder
+    short=$scratch/short/${1#*/}
+    row="$3," awk '
+    {
+        stripped = $0
+        sub(/^[ \t]*/, "", stripped)
+        more = sub(/[ \t]*\\$/, "", stripped) ? " \\" : ""
+        if (index(stripped, ENVIRON["row"]) == 1) inside = 1
+        if (!inside) { print; next }
+        text = text stripped " "
+        if (stripped !~ /\)$/) next
+        hits += sub(/, *("[^"]*"|[A-Z_]+)\) $/, ")", text)
+        print text more
+        inside = 0; text = ""
+    }
+    END { exit hits == 1 ? 0 : 1 }' "$tree/$1" >"$short" || fail "$1 has no single row $3"
+    if $compile -I"$scratch/short" $includes -fsyntax-only "$tree/src/$2" 2>"$scratch/why"; then
+        fail "a row of $1 without its last column compiles: $3"
     fi
-    grep -q 'argument' "$scratch/why" || { cat "$scratch/why"; fail "op.c fails for another reason"; }
+    grep -q 'argument' "$scratch/why" || { cat "$scratch/why"; fail "src/$2 fails for another reason"; }
 }
 
 build_cpu() {
@@ -139,9 +156,14 @@ fi
 
 compile="${CC:-cc} -std=c11 -O0 -Wall -Wextra -Werror -D_POSIX_C_SOURCE=200809L -DWF_CPU_SIMD=0 -DWF_CHECK=1 -DWF_STATIC=0"
 includes="-I$tree/include -I$tree/src -I$1"
-refuses_row 'WF_UNARY(square'
-refuses_row 'WF_BINARY(div'
-refuses_row 'WF_OP(softcap'
+refuses_row src/graph/ops.def graph/op.c 'WF_UNARY(square'
+refuses_row src/graph/ops.def graph/op.c 'WF_BINARY(div'
+refuses_row src/graph/ops.def graph/op.c 'WF_OP(softcap'
+refuses_row src/graph/attr.def graph/op.c 'WF_ATTR(scale, REAL, factor'
+refuses_row src/graph/attr.def graph/op.c 'WF_ATTR(attention, INT, window'
+refuses_row include/weft_quant.def graph/type.c 'X(A, Q8_0'
+refuses_row include/weft_quant.def graph/type.c 'X(A, Q4_K'
+refuses_row include/weft_quant.def graph/type.c 'X(A, Q5_K'
 build_cpu
 for op in square softcap; do
     "$scratch/weft" selftest --op $op
