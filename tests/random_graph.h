@@ -25,7 +25,7 @@ typedef struct {
     bool smooth;      /* small changes of operands change results little */
     wf_type_set only; /* float types to use; default f32, f16 and bf16. f32 is always included */
     bool all;         /* every value becomes an output, named as in rg_build; changes no decision */
-    double nudge;     /* relative change of the contents of f32 sources, for tests of `smooth` */
+    double nudge;     /* largest relative change of each element of f32 sources */
 } rg_options;
 
 typedef struct {
@@ -113,5 +113,9 @@ rg_verdict rg_compare_bits(const rg_results *got, const rg_results *wanted);
  * Integers and non-finite values must be equal. */
 rg_verdict rg_compare_close(const rg_results *got, const rg_results *wanted, double bound,
                             double floor);
+/* As rg_compare_close, but an output may also differ by four times its largest change in `nudged`,
+ * runs of the graph of `wanted` with slightly changed sources. */
+rg_verdict rg_compare_nudged(const rg_results *got, const rg_results *wanted, double bound,
+                             double floor, const rg_results *nudged, int runs);
 
 #endif

@@ -362,8 +362,25 @@ static void compare_item(const rg_item *a, const unsigned char *got, const rg_it
     }
 }
 
+/* Returns the largest change of the item of `wanted` in the nudged runs. */
+static double spread(const rg_item *item, const rg_results *wanted, const rg_results *nudged,
+                     int runs)
+{
+    double most = 0;
+    for (int r = 0; r < runs; r++) {
+        const rg_item *other = rg_find(&nudged[r], item->name, item->state);
+        assert_non_null(other);
+        for (int64_t i = 0; i < item->count; i++) {
+            double x = wf_number_load(item->type, wanted->data + item->offset, i);
+            double y = wf_number_load(item->type, nudged[r].data + other->offset, i);
+            most = fabs(x - y) > most ? fabs(x - y) : most;
+        }
+    }
+    return most;
+}
+
 static rg_verdict compare(const rg_results *got, const rg_results *wanted, double bound,
-                          double floor)
+                          double floor, const rg_results *nudged, int runs)
 {
     rg_verdict worst = {0};
     for (int i = 0; i < got->count; i++) {
@@ -371,6 +388,8 @@ static rg_verdict compare(const rg_results *got, const rg_results *wanted, doubl
         if (!b || b->type != a->type || b->count != a->count)
             return (rg_verdict){.failed = true, .name = a->name, .index = -1, .error = INFINITY};
         double allowed = bound > 0 ? bound * fmax(largest(b, wanted->data), floor) : 0;
+        if (runs > 0 && is_float(b->type))
+            allowed = fmax(allowed, 4 * spread(b, wanted, nudged, runs));
         compare_item(a, got->data, b, wanted->data, allowed, &worst);
     }
     return worst;
@@ -378,13 +397,19 @@ static rg_verdict compare(const rg_results *got, const rg_results *wanted, doubl
 
 rg_verdict rg_compare_bits(const rg_results *got, const rg_results *wanted)
 {
-    return compare(got, wanted, 0, 0);
+    return compare(got, wanted, 0, 0, NULL, 0);
 }
 
 rg_verdict rg_compare_close(const rg_results *got, const rg_results *wanted, double bound,
                             double floor)
 {
-    return compare(got, wanted, bound, floor);
+    return compare(got, wanted, bound, floor, NULL, 0);
+}
+
+rg_verdict rg_compare_nudged(const rg_results *got, const rg_results *wanted, double bound,
+                             double floor, const rg_results *nudged, int runs)
+{
+    return compare(got, wanted, bound, floor, nudged, runs);
 }
 
 /* ---- Shrinking ---- */
