@@ -194,8 +194,7 @@ static wf_status read_sample(wf_ctx *ctx, int first, int end)
     if (text[0] < '0' || text[0] > '9' || errno == ERANGE || (*rest && !percent) ||
         (percent && (number < 1 || number > 100)))
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--sample must be a whole number from 0 on, or 1%% to 100%%, not '%s'",
-                       text);
+                       "--sample must be a whole number >= 0, or 1%% to 100%%, not '%s'", text);
     int64_t cases = 0;
     for (int op = first; op < end; op++)
         cases += wf_selftest_cases((wf_op)op);
