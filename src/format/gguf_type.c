@@ -25,12 +25,10 @@ static const wf_gguf_type_info types[] = {
 #define ROW(A, NAME, name, word, block, bytes, gguf, ...) {gguf, #NAME, WF_##NAME},
     WF_QUANT_TABLE(ROW, 0)
 #undef ROW
-        {6, "Q5_0", WF_TYPE_NONE},
-    {7, "Q5_1", WF_TYPE_NONE},
+        {7, "Q5_1", WF_TYPE_NONE},
     {9, "Q8_1", WF_TYPE_NONE},
     {10, "Q2_K", WF_TYPE_NONE},
     {11, "Q3_K", WF_TYPE_NONE},
-    {13, "Q5_K", WF_TYPE_NONE},
     {15, "Q8_K", WF_TYPE_NONE},
     {16, "IQ2_XXS", WF_TYPE_NONE},
     {17, "IQ2_XS", WF_TYPE_NONE},
