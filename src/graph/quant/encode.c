@@ -90,7 +90,11 @@ static void wf_encode_q4_1(const float *x, const float *w, void *block)
 #define ENCODER(A, NAME, name, word, ...) [WF_##NAME] = wf_encode_##word,
 static wf_encode_fn *const encoders[WF_TYPE_COUNT] = {WF_QUANT_TABLE(ENCODER, 0)};
 
-/* NaN has no code, and infinities would make the scale infinite. */
+#define BLOCK_MAX 256
+#define FITS(A, NAME, name, word, block, ...) \
+    _Static_assert((block) <= BLOCK_MAX, "wf_quantize holds BLOCK_MAX elements of a block");
+WF_QUANT_TABLE(FITS, 0)
+
 static float made_finite(float x)
 {
     if (isnan(x))
@@ -121,7 +125,7 @@ void wf_quantize(wf_type type, const float *from, const float *importance, void 
         return;
     }
     wf_assert(columns % info->block == 0);
-    float x[256], w[256]; /* the largest block */
+    float x[BLOCK_MAX], w[BLOCK_MAX];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c += info->block) {
             for (int i = 0; i < info->block; i++)
