@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_text.c - src/base: messages, "did you mean", and the JSON writer. */
+/* test_text.c - src/base: messages, "did you mean", lists of words, and the JSON writer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "base/philox.h"
 #include "base/text.h"
+#include "base/words.h"
 
 /* ---- text.c -------------------------------------------------------------------------------- */
 
@@ -67,6 +68,27 @@ static void test_text_nearest(void **state)
     memset(word, 'a', sizeof word);
     word[sizeof word - 1] = '\0';
     assert_null(wf_text_nearest(word, ops, N));
+}
+
+/* Every word is listed, also where the list exceeds 160 bytes. */
+static void test_words_find(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"alphabetical-0123456789-0123456789-0123456789",
+                                        "backwards-0123456789-0123456789-0123456789",
+                                        "chronological-0123456789-0123456789-0123456789",
+                                        "descending-0123456789-0123456789-0123456789",
+                                        "exhaustive"};
+    wf_ctx *ctx;
+    int found = -1;
+    assert_int_equal(wf_ctx_new(&ctx), WF_OK);
+    assert_int_equal(wf_words_find(ctx, "order", "exhaustive", words, 5, &found), WF_OK);
+    assert_int_equal(found, 4);
+    assert_int_equal(wf_words_find(ctx, "order", "none", words, 5, &found), WF_ERR_USAGE);
+    assert_non_null(strstr(wf_ctx_message(ctx), "unknown order 'none'; use one of: alphabetical-"));
+    assert_non_null(
+        strstr(wf_ctx_message(ctx), ", descending-0123456789-0123456789-0123456789, exhaustive"));
+    wf_ctx_free(ctx);
 }
 
 static void test_text_append(void **state)
@@ -432,12 +454,12 @@ static void test_json_write_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_distance),    cmocka_unit_test(test_text_nearest),
-        cmocka_unit_test(test_text_append),      cmocka_unit_test(test_json_layout),
-        cmocka_unit_test(test_text_escape),      cmocka_unit_test(test_text_foreign),
-        cmocka_unit_test(test_json_strings),     cmocka_unit_test(test_json_styles),
-        cmocka_unit_test(test_json_doubles),     cmocka_unit_test(test_json_misuse),
-        cmocka_unit_test(test_json_write_error),
+        cmocka_unit_test(test_text_distance), cmocka_unit_test(test_text_nearest),
+        cmocka_unit_test(test_text_append),   cmocka_unit_test(test_words_find),
+        cmocka_unit_test(test_json_layout),   cmocka_unit_test(test_text_escape),
+        cmocka_unit_test(test_text_foreign),  cmocka_unit_test(test_json_strings),
+        cmocka_unit_test(test_json_styles),   cmocka_unit_test(test_json_doubles),
+        cmocka_unit_test(test_json_misuse),   cmocka_unit_test(test_json_write_error),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
 }

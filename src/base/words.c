@@ -9,8 +9,7 @@
 wf_status wf_words_find(wf_ctx *ctx, const char *what, const char *word, const char *const *words,
                         int count, int *out)
 {
-    /* A list that does not fit is cut and ends in "...". */
-    char known[160];
+    char known[WF_MESSAGE_BYTES]; /* the message is cut at as many bytes */
     size_t len = 0;
     for (int i = 0; i < count; i++) {
         if (strcmp(words[i], word) == 0) {
