@@ -9,6 +9,7 @@
  * Per step, in order: guard extents that come into use, hash operands, launch, check guards and
  * hashes, compare small memory with its shadow copy, poison extents that go out of use.
  */
+#include "base/hash.h"
 #include "device/check/check.h"
 
 typedef struct {
@@ -75,9 +76,7 @@ static uint64_t hash(const unsigned char *from, size_t bytes)
         h = (h ^ word) * UINT64_C(0x9E3779B97F4A7C15);
         h ^= h >> 29;
     }
-    for (; bytes > 0; from++, bytes--)
-        h = (h ^ *from) * UINT64_C(0x100000001B3);
-    return h;
+    return wf_hash_fnv1a(h, from, bytes);
 }
 
 /* ---- Messages ---- */
