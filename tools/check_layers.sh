@@ -3,14 +3,16 @@
 # usage: tools/check_layers.sh [DIR]         check the tree in DIR (default: this one)
 #        tools/check_layers.sh --selftest    plant violations and check that each is reported
 #
-# Checks rules that the compiler cannot check:
-#   - A layer includes only itself and the layers below it. Only its own folder includes a *_priv.h.
-#   - A device's folder includes no other device's folder, except that check, which wraps cpu, includes cpu.
-#   - Code shared by all devices names no device, except src/device/device.c, the list of devices.
-#     The trainer does not name the cpu either.
-#   - Source files start with the licence line.
-#   - No file contains a path that exists on one machine only.
-# Reads C, CUDA (.cu, .cuh) and .def files. Prints each violation as "file:line: sentence" and then exits 1.
+# Checks the rules that the compiler cannot check:
+#   - includes point one way through the layers, and *_priv.h stays in its own folder;
+#   - a device's folder includes no other device's; only check, which wraps the cpu, may; code
+#     shared by all devices includes none, except their list, src/device/device.c;
+#   - code shared by all devices names no device, except their list, src/device/device.c;
+#     the trainer does not even name the cpu;
+#   - source files start with the licence line;
+#   - no file contains a path of one machine.
+# Reads C, C++ for CUDA (.cu, .cuh) and .def files. Prints each violation as "file:line: sentence";
+# exits 1 when there is one.
 set -eu
 
 # Lists every file that git does not ignore, also untracked files. Without a checkout, lists the files outside the
@@ -55,11 +57,13 @@ check_sources() {
         printf "%s:%d: %s\n", file, line, sentence
     }
 
-    # Returns whether a file of a device folder includes src/device/OTHER/... of another device.
+    # In src/device: is src/device/OTHER/... the folder of a device that this file may not include?
     function is_foreign_device(name,    path) {
-        return layer == "device" && depth > 3 && split(name, path, "/") > 2 && \
-               path[1] == "device" && path[2] != parts[3] && \
-               !index(wraps[parts[3]], " " path[2] " ")
+        if (layer != "device" || split(name, path, "/") < 3 || path[1] != "device")
+            return 0
+        if (depth == 3)
+            return file != "src/device/device.c"
+        return path[2] != parts[3] && !index(wraps[parts[3]], " " path[2] " ")
     }
 
     function check_include(text,    name, from, angled) {
@@ -85,7 +89,7 @@ check_sources() {
         else if (!index(may[layer], " " from " "))
             complain(layer " may not include \"" name "\": " from " is a layer above it")
         else if (is_foreign_device(name))
-            complain("device " parts[3] " may not include \"" name "\" of another device; shared code belongs in src/device")
+            complain((depth == 3 ? "code shared by all devices" : "device " parts[3]) " may not include \"" name "\" of " (depth == 3 ? "one" : "another") " device; shared code belongs in src/device")
         else if (name ~ /_priv\.h$/) {
             sub(/\/[^\/]*$/, "", name)
             if ("src/" name != folder)
@@ -209,6 +213,8 @@ selftest() {
     accepts src/device/check/a.c '#include "device/cpu/cpu.h"'
     accepts src/device/cpu/simd/a.c '#include "device/cpu/row.h"'
     accepts src/device/device.c '#include "device/cpu/cpu.h"'
+    refuses src/device/a.c '#include "device/cpu/cpu.h"'
+    refuses src/device/a.h '#include "device/check/check.h"'
     refuses src/device/cuda/a.cuh '#include "device/cpu/row.h"'
     refuses src/device/cuda/a.cu '#include "device/pjrt/pjrt.h"'
     refuses src/device/pjrt/a.c '#include "device/cpu/cpu.h"'
