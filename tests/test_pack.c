@@ -258,7 +258,8 @@ static void test_ops_that_cannot_read_it(void **state)
     wf_value *x = wf_embed(g, w, wf_input(g, "ids", WF_I32, 1, D(3)));
     wf_output(g, "logits", wf_linear(g, x, w, NULL));
     refuse(ctx, g,
-           "device cpu has no kernel for gather_rows(f32[4,8], i32[3]) with a packed state");
+           "device cpu has no kernel for embed(f32[4,8], i32[3]) with a packed state, and its "
+           "expansion cannot read one either");
 
     g = wt_graph(ctx);
     wf_output(g, "w", weight(g));
@@ -275,16 +276,18 @@ static void test_ops_that_cannot_read_it(void **state)
 
     g = wt_graph(ctx); /* as operand x, which cannot be packed */
     wf_output(g, "y", wf_linear(g, weight(g), wf_input(g, "v", WF_F32, 2, D(5, 8)), NULL));
-    refuse(
-        ctx, g,
-        "no kernel for matmul(f32[4,8], f32[5,8]; transpose_a=0 transpose_b=1) with a packed state");
+    refuse(ctx, g, "no kernel for linear(f32[4,8], f32[5,8]) with a packed state");
 
     wf_value *many[40]; /* among more operands than the mask has bits */
     g = wt_graph(ctx);
     for (int i = 0; i < 40; i++)
         many[i] = i == 38 ? weight(g) : wf_fill(g, WF_F32, 2, D(4, 8), i);
     wf_output(g, "y", wf_global_norm(g, many, 40));
-    refuse(ctx, g, "with a packed state");
+    refuse(ctx, g, "no kernel for global_norm(");
+
+    g = wt_graph(ctx); /* a core op has no expansion */
+    wf_output(g, "y", wf_unary(g, "exp", weight(g)));
+    refuse(ctx, g, "no kernel for exp(f32[4,8]) with a packed state, a core op");
 }
 
 static void test_it_is_not_written(void **state)
@@ -358,6 +361,20 @@ static void test_heads_with_their_loss(void **state)
     assert_true(head_loss(*state, false, true) == plain);
 }
 
+/* head_loss has no kernel for a packed w, but its expansion reads w by linear, which has one. */
+static void test_expansion_that_reads_it(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cpu:1");
+    wf_graph *g = wt_graph(ctx);
+    wf_value *in[] = {wf_input(g, "x", WF_F32, 2, D(3, 8)), weight(g),
+                      wf_input(g, "targets", WF_I32, 1, D(3))};
+    wf_output(g, "loss", wf_op_add(g, "head_loss", "", in, 3));
+    wt_ok(ctx, wf_session_pack(r.session, "w", WF_F32, 2, D(4, 8)));
+    wt_compile(&r, g);
+    wt_close(&r);
+}
+
 int main(void)
 {
     /* Bf16: packed weights always use AMX tiles, unpacked ones only at some sizes. */
@@ -366,7 +383,7 @@ int main(void)
         wt_test(test_contents_come_back),      wt_test(test_not_packed),
         wt_test(test_bits_of_products),        wt_test(test_bits_of_all_forms),
         wt_test(test_ops_that_cannot_read_it), wt_test(test_it_is_not_written),
-        wt_test(test_heads_with_their_loss),
+        wt_test(test_heads_with_their_loss),   wt_test(test_expansion_that_reads_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,21 +2,78 @@
 /*
  * expand.c - replaces the ops that a device has no kernel for by their expansions.
  *
- * A device needs kernels for core ops only. Its target answers which other nodes it runs as they
- * are (wf_target.supports): kernel devices from their table of kernels, program devices from their
- * table of lowered ops. All other nodes are expanded until only supported and core ops remain. A
- * core op without a kernel fails later, when the planner chooses kernels.
+ * A device needs kernels for core ops only. Its target answers which other nodes it runs as they are
+ * (wf_target.supports): kernel devices from their table of kernels, program devices from their table
+ * of lowered ops. All other nodes are expanded until only supported and core ops remain. A core op
+ * without a kernel fails later, when the planner chooses kernels. So does a node whose expansion
+ * cannot read its packed operands: it is kept, so that the message names it.
  */
 #include "device/expand.h"
 
-/* Decides for wf_pass_expand. Keeps a core op even without a kernel: it has no expansion, and the
- * planner reports it. */
+#include "base/mem.h"
+
+/* ---- Packed operands ---- */
+
+/* Adds a source with the type, shape and marks of operand i, which is a state if the operand is. */
+static wf_value *stand_in(wf_graph *g, const wf_value *v, int i)
+{
+    char name[16];
+    size_t len = 0;
+    wf_text_append(name, sizeof name, &len, "%d", i);
+    wf_value *source = v->state ? wf_state(g, name, v->type, v->shape.n, v->shape.d)
+                                : wf_input(g, name, v->type, v->shape.n, v->shape.d);
+    if (source)
+        source->marks = v->marks;
+    return source;
+}
+
+static bool reads_packed(const wf_device *device, const wf_node *n);
+
+/* Expands n in graph g, with sources as operands, and checks the nodes that read packed ones. */
+static bool expansion_reads_packed(const wf_device *device, const wf_node *n, wf_graph *g,
+                                   wf_value **in)
+{
+    wf_value *out[WF_MAX_OUT] = {NULL};
+    for (int i = 0; i < n->nin; i++)
+        in[i] = stand_in(g, n->in[i], i);
+    if (g->status != WF_OK || wf_node_def(n)->expand(g, n, in, out) != WF_OK || g->status != WF_OK)
+        return true; /* expanding the node itself reports the error */
+    for (int i = 0; i < g->node_count; i++)
+        if (wf_kernel_packed(g->nodes[i]) && !reads_packed(device, g->nodes[i]))
+            return false;
+    return true;
+}
+
+/* Returns whether the device can run n, which has packed operands, by a kernel or by expanding
+ * it. */
+static bool reads_packed(const wf_device *device, const wf_node *n)
+{
+    wf_graph *g;
+    if (device->target.supports(&device->target, n))
+        return true;
+    if (wf_op_is_core(n->op))
+        return false;
+    if (wf_graph_new(device->ctx, &g) != WF_OK)
+        return true;
+    wf_value **in = wf_mem_array(device->ctx, (size_t)n->nin + 1, sizeof *in);
+    bool can = !in || expansion_reads_packed(device, n, g, in);
+    wf_mem_free(device->ctx, in);
+    wf_graph_free(g);
+    return can;
+}
+
+/* ---- Expanding ---- */
+
 static bool is_kept(const wf_node *n, void *user)
 {
     const wf_device *device = user;
     if (wf_op_is_core(n->op) || wf_node_is(n, WF_FLAG_SOURCE))
         return true;
-    return !device->expanded[n->op] && device->target.supports(&device->target, n);
+    if (device->expanded[n->op])
+        return false;
+    if (device->target.supports(&device->target, n))
+        return true;
+    return device->kernels && wf_kernel_packed(n) && !reads_packed(device, n);
 }
 
 bool wf_device_runs_all(const wf_device *device, const wf_graph *g)

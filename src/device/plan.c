@@ -56,9 +56,10 @@ static wf_status choose_kernel(planner *p, const wf_node *n)
     char call[256];
     size_t len = 0;
     wf_call_print(wf_node_def(n), n->in, n->nin, n->attr, call, sizeof call, &len);
-    return wf_fail(p->plan->ctx, WF_ERR_UNSUPPORTED,
-                   "device %s has no kernel for %s%s, a core op, which cannot be expanded",
-                   p->device->target.name, call, wf_kernel_packed(n) ? " with a packed state" : "");
+    return wf_fail(p->plan->ctx, WF_ERR_UNSUPPORTED, "device %s has no kernel for %s%s, %s",
+                   p->device->target.name, call, wf_kernel_packed(n) ? " with a packed state" : "",
+                   wf_op_is_core(n->op) ? "a core op, which cannot be expanded"
+                                        : "and its expansion cannot read one either");
 }
 
 /* Leaves p->kernel NULL for sources and views. A view gets a kernel in place_nodes, only if it
