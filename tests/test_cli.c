@@ -586,7 +586,7 @@ static void test_plan(void **state)
     prints("peak at step ");
     prints("\ncost by op");
     succeeds("plan tiny --batch 2 --explain --expand rms_norm");
-    prints("expanded into ops that cpu has kernels for:\n  rms_norm ");
+    prints("expanded into ops that cpu has kernels for (cost before fold and fuse):\n  rms_norm ");
     succeeds("plan tiny -b 2 -f decode --json");
     prints_json();
     prints("\"lower_bound\"");

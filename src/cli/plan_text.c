@@ -265,7 +265,8 @@ static void print_expansions(const wf_plan_view *v)
         if (e->nodes == 0)
             continue;
         if (!any)
-            printf("\nexpanded into ops that %s has kernels for:\n", v->device->target.name);
+            printf("\nexpanded into ops that %s has kernels for (cost before fold and fuse):\n",
+                   v->device->target.name);
         any = true;
         printf("  %-22s %5d node%s %s\n", wf_op_get((wf_op)op)->name, e->nodes,
                e->nodes == 1 ? ": " : "s:", wf_expansion_text(e, text, sizeof text));
