@@ -21,14 +21,15 @@ wf_status wf_expand_ops(wf_ctx *ctx, wf_device *device, const char *list)
 {
     if (list && strcmp(list, "all") == 0)
         return expand_all(device);
-    while (list && *list) {
+    for (bool more = list != NULL; more;) {
         char word[WF_TEXT_WORD + 1];
         size_t length = strcspn(list, ","), len = 0;
         wf_op op;
         wf_text_append(word, sizeof word, &len, "%.*s", (int)(length < 60 ? length : 60), list);
         WF_TRY(wf_find_op(ctx, word, &op));
         WF_TRY(wf_device_force_expansion(device, op));
-        list += length + (list[length] == ',');
+        more = list[length] == ',';
+        list += length + more;
     }
     return WF_OK;
 }
