@@ -358,6 +358,15 @@ static void test_plugin(void **state)
     succeeds("ops");
     prints("pjrt: compiles whole graphs; ");
     prints("  hlo\n");
+    succeeds("plan tiny --batch 2 --explain --device pjrt");
+    prints("compiled as one program in ");
+    prints("temporary memory of the compiled program\n");
+    prints("expanded into ops that pjrt compiles (cost before its compiler fuses them):\n");
+    succeeds("plan tiny --batch 2 --json --device pjrt");
+    prints_json();
+    prints("\"launches\": 1,");
+    assert_int_equal(run("plan tiny --device pjrt --svg plan.svg"), 2);
+    assert_non_null(strstr(err, "--svg has no effect on a device that compiles whole graphs"));
     setenv("WEFT_PJRT_PLUGIN", "/nowhere/plugin.so", 1);
     succeeds("devices");
     prints("not available: pjrt could not load the plugin /nowhere/plugin.so: ");

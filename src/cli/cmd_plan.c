@@ -15,6 +15,7 @@
 #include "cli/expansion.h"
 #include "cli/plan.h"
 #include "cli/train.h"
+#include "device/expand.h"
 #include "model/example.h"
 
 #define LARGEST_FILE ((size_t)64 << 20) /* bytes of a graph as text */
@@ -140,7 +141,16 @@ static wf_status write_forms(wf_ctx *ctx, const wf_graph *g)
 
 /* ---- Analysing the plan ---- */
 
-/* Computes live bytes per step, the busiest step, and the cost of the run. */
+static void add_cost(wf_plan_view *v, const wf_node *n)
+{
+    wf_cost c;
+    wf_node_cost(n, &c);
+    wf_cost_add(&v->cost, &c);
+    for (int k = 0; wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout; k++)
+        if (n->in[k]->version == 0)
+            v->written += wf_type_bytes(n->out[k].type, wf_dims_count(&n->out[k].shape));
+}
+
 static wf_status look(wf_ctx *ctx, wf_plan_view *v)
 {
     const wf_plan *plan = v->plan;
@@ -167,17 +177,20 @@ static wf_status look(wf_ctx *ctx, wf_plan_view *v)
             v->busiest = s;
         }
     }
-    for (int i = 0; i < plan->step_count; i++) {
-        const wf_node *n = plan->steps[i].node;
-        wf_cost c;
-        wf_node_cost(n, &c);
-        wf_cost_add(&v->cost, &c);
-        for (int k = 0; wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout; k++)
-            /* Counts each state once, at its first update. */
-            if (n->in[k]->version == 0)
-                v->written += wf_type_bytes(n->out[k].type, wf_dims_count(&n->out[k].shape));
-    }
+    for (int i = 0; i < plan->step_count; i++)
+        add_cost(v, plan->steps[i].node);
     return WF_OK;
+}
+
+static void print(const wf_plan_view *v)
+{
+    if (options.json) {
+        wf_plan_json(v);
+        return;
+    }
+    wf_plan_print(v);
+    if (options.explain)
+        wf_plan_explain(v);
 }
 
 static wf_status show(wf_ctx *ctx, wf_plan_view *v)
@@ -185,14 +198,33 @@ static wf_status show(wf_ctx *ctx, wf_plan_view *v)
     WF_TRY(look(ctx, v));
     if (options.svg)
         WF_TRY(wf_plan_svg(ctx, v, options.svg));
-    if (options.json) {
-        wf_plan_json(v);
-        return WF_OK;
-    }
-    wf_plan_print(v);
-    if (options.explain)
-        wf_plan_explain(v);
+    print(v);
     return WF_OK;
+}
+
+/* Plans a graph for a device that compiles it whole: a plan without steps. Its cost is that of the
+ * graph as written, because only the device's compiler knows what it fuses. */
+static wf_status plan_program(wf_ctx *ctx, const subject *s, wf_device *device)
+{
+    const wf_given unused[] = {{"without", options.without}, {"svg", options.svg}};
+    const wf_report none = {0};
+    wf_expansion expansions[WF_OP_COUNT] = {0};
+    wf_plan plan = {.expansions = expansions, .ctx = ctx};
+    wf_plan_view v = {.title = s->title, .plan = &plan, .report = &none, .device = device};
+    WF_TRY(wf_flags_refuse(ctx, unused, 2,
+                           "has no effect on a device that compiles whole graphs; leave it out"));
+    uint64_t begin = wf_clock_ns();
+    WF_TRY(wf_plan_memory(device, s->graph, NULL, &plan.memory));
+    v.seconds = (double)(wf_clock_ns() - begin) / 1e9;
+    v.nodes = s->graph->node_count;
+    for (int i = 0; i < s->graph->node_count; i++)
+        add_cost(&v, s->graph->nodes[i]);
+    WF_TRY(wf_device_expand(device, s->graph, expansions, &plan.graph));
+    wf_status status = write_forms(ctx, plan.graph);
+    if (status == WF_OK)
+        print(&v);
+    wf_graph_free(plan.graph);
+    return status;
 }
 
 static wf_status plan_graph(wf_ctx *ctx, const subject *s, wf_device *device)
@@ -201,12 +233,9 @@ static wf_status plan_graph(wf_ctx *ctx, const subject *s, wf_device *device)
     wf_compile_options o = {.recompute = options.run.train.recompute};
     wf_plan *plan;
     WF_TRY(parse_without(ctx, options.without, &o.without));
-    if (!device->kernels)
-        return wf_fail(
-            ctx, WF_ERR_USAGE,
-            "%s compiles whole graphs itself, so Weft has no plan to show; choose another device",
-            device->target.name);
     WF_TRY(wf_expand_ops(ctx, device, options.expand));
+    if (!device->kernels)
+        return plan_program(ctx, s, device);
     uint64_t begin = wf_clock_ns();
     WF_TRY(wf_plan_new(device, s->graph, &o, NULL, &report, &plan));
     wf_plan_view v = {.title = s->title,

@@ -90,12 +90,15 @@ static void print_memory(const wf_plan_view *v)
     wf_plan_line("states", m->states, remark);
     wf_plan_line("ports", m->ports, "inputs and outputs");
     double above = m->lower_bound ? 100 * ((double)m->activations / (double)m->lower_bound - 1) : 0;
-    if (m->activations == m->lower_bound)
-        snprintf(remark, sizeof remark, "with workspace; equal to the lower bound");
+    if (!v->device->kernels)
+        snprintf(remark, sizeof remark, "temporary memory of the compiled program");
+    else if (m->activations == m->lower_bound)
+        snprintf(remark, sizeof remark, "with workspace; exactly what the busiest step needs");
     else
         snprintf(remark, sizeof remark, "with workspace; %.2f%% above the lower bound", above);
     wf_plan_line("activations", m->activations, remark);
-    wf_plan_line("total", m->states + m->ports + m->activations, "allocated by Weft");
+    wf_plan_line("total", m->states + m->ports + m->activations,
+                 v->device->kernels ? "allocated by Weft" : "allocated by the plugin");
 }
 
 static void print_cost(const wf_plan_view *v)
@@ -111,9 +114,13 @@ static void print_cost(const wf_plan_view *v)
 void wf_plan_print(const wf_plan_view *v)
 {
     printf("%s, on %s\n", WF_FOREIGN(v->title), v->device->target.name);
-    printf("%d node%s before the passes, %d kernel%s to launch, planned in %.0f ms\n\n", v->nodes,
-           WF_PLURAL(v->nodes), v->plan->step_count, WF_PLURAL(v->plan->step_count),
-           1e3 * v->seconds);
+    if (v->device->kernels)
+        printf("%d node%s before the passes, %d kernel%s to launch, planned in %.0f ms\n\n",
+               v->nodes, WF_PLURAL(v->nodes), v->plan->step_count, WF_PLURAL(v->plan->step_count),
+               1e3 * v->seconds);
+    else
+        printf("%d node%s, expanded to %d, compiled as one program in %.0f ms\n\n", v->nodes,
+               WF_PLURAL(v->nodes), v->plan->graph->node_count, 1e3 * v->seconds);
     print_memory(v);
     print_cost(v);
 }
@@ -265,8 +272,9 @@ static void print_expansions(const wf_plan_view *v)
         if (e->nodes == 0)
             continue;
         if (!any)
-            printf("\nexpanded into ops that %s has kernels for (cost before fold and fuse):\n",
-                   v->device->target.name);
+            printf("\nexpanded into ops that %s %s:\n", v->device->target.name,
+                   v->device->kernels ? "has kernels for (cost before fold and fuse)"
+                                      : "compiles (cost before its compiler fuses them)");
         any = true;
         printf("  %-22s %5d node%s %s\n", wf_op_get((wf_op)op)->name, e->nodes,
                e->nodes == 1 ? ": " : "s:", wf_expansion_text(e, text, sizeof text));
@@ -332,7 +340,7 @@ void wf_plan_json(const wf_plan_view *v)
     wf_json_string(&j, v->device->target.name);
     wf_version_json(&j);
     put_count(&j, "nodes", (uint64_t)v->nodes);
-    put_count(&j, "launches", (uint64_t)v->plan->step_count);
+    put_count(&j, "launches", v->device->kernels ? (uint64_t)v->plan->step_count : 1);
     put_count(&j, "states", m->states);
     put_count(&j, "ports", m->ports);
     put_count(&j, "activations", m->activations);
