@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "program.h"
+#include "terminal.h"
 
 enum { COMMANDS = 32, FLAGS = 96, COLUMNS = 80 };
 
@@ -192,12 +193,15 @@ static void test_man_renders_without_warnings(void **state)
 
 /* ---- Completion ---- */
 
-/* Completes the last word with the bash script. Prints one candidate per line. */
+/* Completes the last word with the bash script. Prints one candidate per line. The words are as bash
+ * splits them; a word that touches the one before is written with '^' in front. */
 static void complete(const char *words)
 {
-    char line[512];
+    char line[768];
     snprintf(line, sizeof line,
-             "bash -c 'source \"$D/weft.bash\"; COMP_WORDS=(%s); "
+             "bash -c 'source \"$D/weft.bash\"; COMP_WORDS=(); COMP_LINE=; for word in %s; do "
+             "[[ -z $COMP_LINE || $word == ^* ]] || COMP_LINE+=\" \"; word=${word#^}; "
+             "COMP_WORDS+=(\"$word\"); COMP_LINE+=$word; done; "
              "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _weft; printf \"%%s\\n\" \"${COMPREPLY[@]}\"'",
              words);
     int code = wt_program_shell(&p, line);
@@ -222,16 +226,24 @@ static void test_bash(void **state)
     expect("weft run --temperat", "--temperature\n");
     expect("weft run -n \"\"", "\n");
     expect("weft run m.gguf --cache-type-k \"\"", "f32\nf16\nbf16\n");
-    expect("weft run --device = chec", "check\n");
-    expect("weft run --device = \"\"", "auto\ncpu\ncuda\ncheck\npjrt\n");
-    expect("weft run --device =", "auto\ncpu\ncuda\ncheck\npjrt\n");
-    expect("weft selftest --device pjrt : README", "README.md\n");
+    expect("weft run --device ^= ^chec", "check\n");
+    expect("weft run --device ^=", "auto\ncpu\ncuda\ncheck\npjrt\n");
+    expect("weft selftest --device pjrt ^: ^README", "README.md\n");
+    expect("weft selftest --device ^= ^pjrt ^: ^README", "README.md\n");
+    expect("weft selftest --device=pjrt:README",
+           "--device=pjrt:README.md\n"); /* without COMP_WORDBREAKS */
     expect("weft train --optimizer \"\"", "adamw\nmuon\nlion\nsgd\n");
     expect("weft train --preset gpt2-1", "gpt2-124M\ngpt2-1558M\n");
     expect("weft train --out inc", "include\n");
     expect("weft train --data READ", "README.md\n");
     expect("weft quantize READ", "README.md\n");
     expect("weft quantize --pure a b Q4_K_", "Q4_K_M\nQ4_K_S\n");
+    /* A value with ':' or '=' is one word, also before an operand. */
+    expect("weft bench --output ^= ^md --threads 2 deco", "decode\n");
+    expect("weft quantize c ^: ^a d ^: ^/b Q4_K_", "Q4_K_M\nQ4_K_S\n");
+    expect("weft ops --device pjrt ^: ^x.so attention_g", "attention_grad\n");
+    expect("weft ops --device ^= ^pjrt ^: ^x.so attention_g", "attention_grad\n");
+    expect("weft ops --device cpu ^: attention_g", "attention_grad\n");
     expect("weft plot a b c READ", "README.md\n");
     expect("weft ops attention_g", "attention_grad\n");
     expect("weft help de", "devices\n");
@@ -247,6 +259,39 @@ static void test_bash_paths_with_spaces(void **state)
     complete("weft run \"$D/a b\"");
     wt_program_out(&p, "/a b*.gguf\n");
     wt_program_out(&p, "/a bc.gguf\n");
+}
+
+/* An interactive bash, which splits the words itself and quotes file names. */
+static void test_bash_on_a_terminal(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *keys, *line;
+    } cases[] = {
+        {"weft run --devi\tpj\t", "<run><--device><pjrt>"},
+        {"weft run --device=chec\t", "<run><--device=check>"},
+        {"weft run --device=pjrt:READM\t", "<run><--device=pjrt:README.md>"},
+        {"weft run --device pjrt:READM\t", "<run><--device><pjrt:README.md>"},
+        {"weft ops --device pjrt:x.so attention_g\t", "<ops><--device><pjrt:x.so><attention_grad>"},
+        {"weft ops --device=cpu:1 attention_g\t", "<ops><--device=cpu:1><attention_grad>"},
+        {"weft quantize READM\tb:c Q4_K_M\t", "<quantize><README.md><b:c><Q4_K_M>"},
+        {"weft quantize $D/a\\ bc\tb Q4_K_M\t", "/a bc.gguf><b><Q4_K_M>"},
+    };
+    static wt_terminal t;
+    assert_int_equal(wt_program_shell(&p, "touch \"$D/a bc.gguf\""), 0);
+    wt_terminal_start(&t, "exec bash --norc --noprofile -i");
+    wt_terminal_type(&t, "bind 'set enable-bracketed-paste off'; PS1='rea''dy> '; "
+                         "weft() { printf '<%s>' \"$@\"; echo; }; source \"$D/weft.bash\"\n");
+    wt_terminal_await(&t, "ready> ");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wt_terminal_type(&t, cases[i].keys);
+        wt_terminal_type(&t, "\n");
+        const char *got = wt_terminal_await(&t, "ready> ");
+        if (!strstr(got, cases[i].line))
+            fail_msg("%s gives:\n%s\nnot %s", cases[i].keys, got, cases[i].line);
+    }
+    wt_terminal_type(&t, "exit\n");
+    wt_terminal_end(&t);
 }
 
 /* Completes every command, and every flag of every command in all spellings. */
@@ -317,6 +362,10 @@ static void test_fish(void **state)
     fish_offers("weft train --optimizer ", "muon", true);
     fish_offers("weft quantize a b Q4", "Q4_K_M", true);
     fish_offers("weft quantize Q4", "Q4_K_M", false);
+    fish_offers("weft ops --device cpu attention_g", "attention_grad", true);
+    fish_offers("weft ops --json --device=cpu attention_g", "attention_grad", true);
+    fish_offers("weft ops --device attention_g", "attention_grad", false);
+    fish_offers("weft ops abs attention_g", "attention_grad", false);
     fish_offers("weft run READ", "README.md", true);
     fish_offers("weft devices READ", "README.md", false);
     fish_offers("weft train --data READ", "README.md", true);
@@ -368,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_man_renders_without_warnings),
         cmocka_unit_test(test_bash),
         cmocka_unit_test(test_bash_paths_with_spaces),
+        cmocka_unit_test(test_bash_on_a_terminal),
         cmocka_unit_test(test_bash_has_every_flag),
         cmocka_unit_test(test_zsh),
         cmocka_unit_test(test_fish),

@@ -11,8 +11,11 @@ void wf_completion_bash(FILE *to);
 void wf_completion_zsh(FILE *to);
 void wf_completion_fish(FILE *to);
 
-/* Returns the number of operands of a command with an offer of their own; the last one repeats when
- * the command takes more. */
+/* Characters that no shell interprets: a word of others must be quoted or escaped. */
+#define WF_PLAIN_CHARACTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+,"
+
+/* Returns the number of operands of a command with an offer of their own; the last one repeats when the
+ * command takes more. */
 int wf_completion_operands(const wf_command *command);
 bool wf_offer_is_empty(const wf_offer *offer);
 

@@ -37,12 +37,20 @@ typedef struct {
     bool later;
 } list;
 
-/* Prints a word; the caller has opened the quotes. */
+/* Prints a word inside single quotes. fish evaluates the list, so a special character needs a
+ * backslash, which is written as two. */
 static void put_word(void *user, const char *word, const char *doc)
 {
     list *l = user;
-    fprintf(l->to, "%s%s", l->later ? " " : "", word);
     (void)doc;
+    fputs(l->later ? " " : "", l->to);
+    for (; *word; word++) {
+        if (!strchr(WF_PLAIN_CHARACTERS, *word))
+            fputs("\\\\", l->to);
+        if (*word == '\'' || *word == '\\')
+            putc('\\', l->to);
+        putc(*word, l->to);
+    }
     l->later = true;
 }
 
@@ -72,6 +80,11 @@ static void put_flag(FILE *to, const wf_command *command, const wf_flag *flag)
     putc('\n', to);
 }
 
+static void put_value_spelling(void *user, const char *spelling, size_t length)
+{
+    fprintf(user, " %.*s", (int)length, spelling);
+}
+
 static void put_command(FILE *to, const wf_command *command)
 {
     const wf_flag *flags[WF_MAX_FLAGS];
@@ -79,6 +92,11 @@ static void put_command(FILE *to, const wf_command *command)
     bool paths = false;
     fprintf(to, "\ncomplete -c weft -n __weft_first -f -a %s -d ", command->name);
     put_quoted(to, command->doc);
+    putc('\n', to);
+    fprintf(to, "set -g __weft_takes_%s", command->name);
+    for (int i = 0; i < count; i++)
+        if (flags[i]->value)
+            wf_flag_spellings(flags[i], put_value_spelling, to);
     putc('\n', to);
     for (int i = 0; i < count; i++)
         put_flag(to, command, flags[i]);
@@ -112,10 +130,24 @@ void wf_completion_fish(FILE *to)
           "end\n"
           "\n"
           "# True when the command is $argv[1] and the cursor is at its operand number $argv[2].\n"
+          "# The flags of $__weft_takes_COMMAND take a value.\n"
           "function __weft_operand\n"
           "    __weft_command $argv[1]; or return 1\n"
-          "    set -l operands (string match -v -- '-*' (commandline -opc))\n"
-          "    test (count $operands) -eq (math $argv[2] + 1)\n"
+          "    set -l takes __weft_takes_$argv[1]\n"
+          "    set -l words (commandline -opc)\n"
+          "    set -e words[1..2]\n"
+          "    set -l operands\n"
+          "    set -l value 0\n"
+          "    for word in $words\n"
+          "        if test $value -eq 1\n"
+          "            set value 0\n"
+          "        else if contains -- $word $$takes\n"
+          "            set value 1\n"
+          "        else if not string match -q -- '-?*' $word\n"
+          "            set -a operands $word\n"
+          "        end\n"
+          "    end\n"
+          "    test $value -eq 0; and test (count $operands) -eq (math $argv[2] - 1)\n"
           "end\n"
           "\n"
           "complete -c weft -n __weft_first -f\n",

@@ -38,11 +38,20 @@ static void put_spelling(void *user, const char *spelling, size_t length)
     l->later = true;
 }
 
+/* Prints a word of a list, which zsh evaluates: a backslash comes before every special character. */
 static void put_word(void *user, const char *word, const char *doc)
 {
     list *l = user;
     (void)doc;
-    fprintf(l->to, "%s%s", l->later ? " " : "", word);
+    fputs(l->later ? " " : "", l->to);
+    for (; *word; word++) {
+        if (!strchr(WF_PLAIN_CHARACTERS, *word))
+            putc('\\', l->to);
+        if (*word == '\'')
+            fputs("'\\''", l->to);
+        else
+            putc(*word, l->to);
+    }
     l->later = true;
 }
 
