@@ -37,13 +37,17 @@ if(WEFT_CCACHE AND NOT CMAKE_C_COMPILER_LAUNCHER)
     set(CMAKE_C_COMPILER_LAUNCHER ${WEFT_CCACHE})
 endif()
 
-# Use a fast linker if one is installed: a test build links 150 programs. Builds without tests, which users
-# install, keep the compiler's linker.
+# A test build links 150 programs: use the fastest linker that the compiler can link with. Programs that are
+# installed keep the compiler's linker.
 if(WEFT_TESTS)
-    find_program(WEFT_FAST_LINKER NAMES mold ld.lld ld.gold)
-    if(WEFT_FAST_LINKER MATCHES "(mold|lld|gold)$")
-        add_link_options(-fuse-ld=${CMAKE_MATCH_1})
-    endif()
+    include(CheckLinkerFlag)
+    foreach(linker mold lld gold)
+        check_linker_flag(C -fuse-ld=${linker} WEFT_LINKS_WITH_${linker})
+        if(WEFT_LINKS_WITH_${linker})
+            add_link_options(-fuse-ld=${linker})
+            break()
+        endif()
+    endforeach()
 endif()
 
 # Test code runs briefly, so a lower optimisation level saves time in total.
