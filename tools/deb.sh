@@ -81,9 +81,10 @@ needs() {
     libweft-dev) echo "libweft0 (= $version), libpcre2-dev" ;;
     *)
         files=$(find "$out/$1/usr/bin" "$out/$1/usr/lib" -type f \( -perm -u+x -o -name '*.so.*' \) 2>/dev/null || true)
-        # shellcheck disable=SC2086 # paths without blanks
-        (cd "$out" && dpkg-shlibdeps --ignore-missing-info -O $files 2>"$out/log" || cat "$out/log" >&2) |
-            sed -n 's/^shlibs:Depends=//p'
+        # shellcheck disable=SC2086 # paths of our own, without blanks
+        (cd "$out" && dpkg-shlibdeps --ignore-missing-info -O $files >"$out/depends" 2>"$out/log") ||
+            { cat "$out/log" >&2 && echo "deb.sh: dpkg-shlibdeps failed for the package $1" >&2 && exit 1; }
+        sed -n 's/^shlibs:Depends=//p' "$out/depends"
         ;;
     esac
 }
@@ -112,10 +113,11 @@ for package in libweft0 libweft-dev weft; do
         echo "libweft 0 libweft0 (>= $version)" >"$tree/DEBIAN/shlibs"
         echo "activate-noawait ldconfig" >"$tree/DEBIAN/triggers"
     fi
+    depends=$(needs "$package") # an assignment, so that its failure ends the script
     {
         printf 'Package: %s\nSource: weft\nVersion: %s\nArchitecture: %s\n' "$package" "$version" "$arch"
         printf 'Maintainer: %s\nSection: %s\nPriority: optional\nMulti-Arch: %s\n' "$maintainer" "$section" "$multi"
-        printf 'Installed-Size: %s\nDepends: %s\n' "$(du -k -s "$tree/usr" | cut -f1)" "$(needs "$package")"
+        printf 'Installed-Size: %s\nDepends: %s\n' "$(du -k -s "$tree/usr" | cut -f1)" "$depends"
         printf 'Description: '
         description "$package"
     } >"$tree/DEBIAN/control"
@@ -126,7 +128,7 @@ for package in libweft0 libweft-dev weft; do
     # Use xz: dpkg of some distributions cannot read zstd.
     dpkg-deb --root-owner-group -Zxz --build "$tree" "$out/${package}_${version}_$arch.deb" >/dev/null
 done
-rm -rf "$out/all" "$out/debian"
+rm -rf "$out/all" "$out/debian" "$out/depends" "$out/log"
 
 lintian --fail-on error,warning --tag-display-limit 0 "$out"/*.deb
 du -h "$out"/*.deb
