@@ -35,7 +35,7 @@ typedef struct {
 
 /* Adds an update for each of n parameters, which must be states of the graph. grads come from
  * wf_grad_scaled or are sums passed to wf_unscale; `s` has their factor, apply and step. rate:
- * f32[]. If `apply` is 0, every state stays unchanged, bit for bit. */
+ * f32[]. If `apply` is 0, every bit of every state stays unchanged. */
 wf_status wf_optimizer_update(wf_graph *g, const wf_optimizer_options *o, wf_value *const *params,
                               wf_value *const *grads, int n, wf_value *rate, const wf_scaled *s);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * quant.c - matmuls of large batches by quantized weights, packed (simd/quant.h) or in the file's
- * layout, with AMX tiles of 8-bit integers. Results equal those of the AVX-512 kernel bit for bit.
+ * layout, with AMX tiles of 8-bit integers. Results are bitwise identical to the AVX-512 kernel's.
  *
  * An activation is a 15-bit integer: 256 high + low, with digits high in [-64, 64] and low in
  * [-128, 127]. Tiles multiply a block of 32 by each digit. The two sums combine exactly, and are
