@@ -3,11 +3,12 @@
 # time, so the same program starts on machines without a GPU. Sanitized builds emulate the kernels
 # (emulator.cmake) instead.
 #
-# WEFT_CUDA_ARCHITECTURES: compute capabilities, as "80;90a"; "all" means every supported one, for packages;
-# "native" means that of this machine's GPUs, or the newest supported one where nvidia-smi finds none. An
-# architecture takes minutes to compile on two cores. WEFT_CUDA_PTX adds code from which the driver compiles
-# kernels for GPUs of compute capability 9.0 and later. It takes as long as an architecture, so by default it
-# is on with "all", and with "native" where a GPU is later than every supported architecture.
+# WEFT_CUDA_ARCHITECTURES is a list of compute capabilities, for example "80;90a". "all" selects every
+# supported one, for packages. "native" selects the GPUs of this machine, or the newest supported capability
+# if nvidia-smi finds no GPU. Each architecture takes minutes to compile on two cores. WEFT_CUDA_PTX adds PTX,
+# from which the driver compiles kernels for GPUs of compute capability 9.0 and later. It takes as long to
+# compile as an architecture. By default it is on with "all", and with "native" if a GPU is newer than every
+# supported architecture.
 
 set(WEFT_CUDA AUTO CACHE STRING "The cuda device: ON, OFF, or AUTO (when nvcc is found, except in Sanitize)")
 set(WEFT_CUDA_ARCHITECTURES native CACHE STRING "Compute capabilities to compile kernels for, all, or native")

@@ -42,8 +42,8 @@ if(WEFT_CCACHE AND NOT CMAKE_C_COMPILER_LAUNCHER)
     set(CMAKE_C_COMPILER_LAUNCHER ${WEFT_CCACHE})
 endif()
 
-# A test build links 150 programs: use the fastest linker that the compiler can link with. Programs that are
-# installed keep the compiler's linker.
+# Use the fastest linker that works with the compiler: a test build links 150 programs. Builds without tests,
+# which users install, keep the compiler's linker.
 if(WEFT_TESTS)
     include(CheckLinkerFlag)
     foreach(linker mold lld gold)

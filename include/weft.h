@@ -378,8 +378,8 @@ WF_API wf_value *wf_cross_entropy(wf_graph *g, wf_value *logits, wf_value *targe
 WF_API wf_value *wf_dropout(wf_graph *g, wf_value *x, wf_value *key, double p);
 
 /* Update ops replace version n of a state by version n+1, in place. All readers of version n must
- * come before. They return the new version. `apply` is a u8 scalar: 0 leaves every bit of the state
- * unchanged; NULL always applies. */
+ * come before the update. Update ops return the new version. `apply` is a u8 scalar: 0 leaves the
+ * state bitwise unchanged; NULL always applies. */
 /* state := x. */
 WF_API wf_value *wf_assign(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply);
 /* state := state + x. */
@@ -1112,7 +1112,7 @@ WF_API wf_status wf_trainer_generate(wf_trainer *trainer, const int32_t *prompt,
 /* Writes a checkpoint to an existing folder: the model (or adapter) as a Hugging Face (or PEFT)
  * folder, the optimizer's states and the counters. */
 WF_API wf_status wf_trainer_save(wf_trainer *trainer, const char *folder);
-/* Continues from a checkpoint. *exact: results are bitwise identical to an uninterrupted training;
+/* Continues from a checkpoint. *exact: training continues bitwise equal to an uninterrupted run;
  * otherwise the log gives the reason. Fails with WF_ERR_USAGE if the checkpoint has another model,
  * or settings that change the computation. */
 WF_API wf_status wf_trainer_load(wf_trainer *trainer, const char *folder, bool *exact);

@@ -174,7 +174,7 @@ static void test_save_minutes(void **state)
 {
     (void)state;
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/t --steps 2 --save-minutes -1",
-                     "--save-minutes must be a number from 0 on, not '-1'");
+                     "--save-minutes must be a number >= 0, not '-1'");
     shell_ok("$W train " SHAPE "--out $D/t0 --steps 5 --save-every 0 --save-minutes 0 -q && "
              "test \"$(cd $D/t0; echo step-*)\" = step-00000005 && "
              "$W train " SHAPE "--out $D/t1 --steps 5 --save-every 0 --save-minutes 1e-6 --keep 3 "

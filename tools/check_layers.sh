@@ -3,16 +3,14 @@
 # usage: tools/check_layers.sh [DIR]         check the tree in DIR (default: this one)
 #        tools/check_layers.sh --selftest    plant violations and check that each is reported
 #
-# Checks the rules that the compiler cannot check:
-#   - includes point one way through the layers, and *_priv.h stays in its own folder;
-#   - a device's folder includes no other device's; only check, which wraps the cpu, may; code
-#     shared by all devices includes none, except their list, src/device/device.c;
-#   - code shared by all devices names no device, except their list, src/device/device.c;
-#     the trainer does not even name the cpu;
-#   - source files start with the licence line;
-#   - no file contains a path of one machine.
-# Reads C, C++ for CUDA (.cu, .cuh) and .def files. Prints each violation as "file:line: sentence";
-# exits 1 when there is one.
+# Checks rules that the compiler cannot check:
+#   - A layer includes only itself and the layers below it. Only its own folder includes a *_priv.h.
+#   - A device's folder includes no other device's folder, except that check, which wraps cpu, includes cpu.
+#   - Code shared by all devices includes and names no device, except src/device/device.c, the list of devices.
+#     The trainer does not name the cpu either.
+#   - Source files start with the licence line.
+#   - No file contains a path that exists on one machine only.
+# Reads C, CUDA (.cu, .cuh) and .def files. Prints each violation as "file:line: sentence" and then exits 1.
 set -eu
 
 # Lists every file that git does not ignore, also untracked files. Without a checkout, lists the files outside the
@@ -57,7 +55,7 @@ check_sources() {
         printf "%s:%d: %s\n", file, line, sentence
     }
 
-    # In src/device: is src/device/OTHER/... the folder of a device that this file may not include?
+    # Returns whether src/device/OTHER/... is the folder of a device that this file may not include.
     function is_foreign_device(name,    path) {
         if (layer != "device" || split(name, path, "/") < 3 || path[1] != "device")
             return 0

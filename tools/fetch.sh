@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # usage: tools/fetch.sh start|wait
-# Fetches what optional tests need (PJRT plugin, model, Python packages) in the background: "start" returns
-# at once, "wait" waits for the end and prints the messages. A failed download skips tests, it is no error.
-# Each start has a folder of its own, because downloads of an interrupted run may still be going on.
-# WEFT_FETCH_SECONDS: how long "wait" waits for each of them, 600 by default.
+# Fetches files for optional tests (PJRT plugin, model, Python packages) in the background. "start" returns
+# at once. "wait" waits until the downloads end and prints their messages. A failed download is not an error:
+# the tests are skipped. Each start uses a new folder, because downloads of an interrupted run may still run.
+# WEFT_FETCH_SECONDS limits the wait for each download; the default is 600 seconds.
 set -eu
 cd "$(dirname "$0")/.."
 folder=build-fetch

@@ -141,11 +141,13 @@ static wf_status write_forms(wf_ctx *ctx, const wf_graph *g)
 
 /* ---- Analysing the plan ---- */
 
+/* Adds the cost of a node, and the bytes of the states that it updates. */
 static void add_cost(wf_plan_view *v, const wf_node *n)
 {
     wf_cost c;
     wf_node_cost(n, &c);
     wf_cost_add(&v->cost, &c);
+    /* Counts each state once, at its first update. */
     for (int k = 0; wf_node_is(n, WF_FLAG_UPDATE) && k < n->nout; k++)
         if (n->in[k]->version == 0)
             v->written += wf_type_bytes(n->out[k].type, wf_dims_count(&n->out[k].shape));

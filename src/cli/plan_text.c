@@ -93,7 +93,7 @@ static void print_memory(const wf_plan_view *v)
     if (!v->device->kernels)
         snprintf(remark, sizeof remark, "temporary memory of the compiled program");
     else if (m->activations == m->lower_bound)
-        snprintf(remark, sizeof remark, "with workspace; exactly what the busiest step needs");
+        snprintf(remark, sizeof remark, "with workspace; equal to the lower bound");
     else
         snprintf(remark, sizeof remark, "with workspace; %.2f%% above the lower bound", above);
     wf_plan_line("activations", m->activations, remark);

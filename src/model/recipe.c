@@ -12,7 +12,7 @@
 #include <strings.h>
 
 const wf_recipe wf_recipes[] = {
-    {"f32", WF_F32, WF_MIX_NONE, 0, "32 bits per weight, nothing is lost"},
+    {"f32", WF_F32, WF_MIX_NONE, 0, "32 bits per weight, exact"},
     {"f16", WF_F16, WF_MIX_NONE, 1, "16 bits per weight, half precision"},
     {"bf16", WF_BF16, WF_MIX_NONE, 32, "16 bits per weight, the range of f32"},
     {"Q4_K_M", WF_Q4_K, WF_MIX_MEDIUM, 15, "4.5 bits, more for sensitive layers: a good default"},

@@ -95,6 +95,7 @@ static wf_encode_fn *const encoders[WF_TYPE_COUNT] = {WF_QUANT_TABLE(ENCODER, 0)
     _Static_assert((block) <= BLOCK_MAX, "wf_quantize holds BLOCK_MAX elements of a block");
 WF_QUANT_TABLE(FITS, 0)
 
+/* NaN has no code, and infinities would make the scale infinite. */
 static float made_finite(float x)
 {
     if (isnan(x))
