@@ -194,6 +194,14 @@ static void test_mistakes(void **state)
 
 /* ---- Limits ---- */
 
+#define STEPS 20000
+#define FOR_20 FOR_5 FOR_5 FOR_5 FOR_5
+#define FOR_5 FOR FOR FOR FOR FOR
+#define FOR "{% for z in [1] %}"
+#define END_20 END_5 END_5 END_5 END_5
+#define END_5 END END END END END
+#define END "{% endfor %}"
+
 static const pair endless[] = {
     {"{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "deep"},
     {"{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "deep"},
@@ -246,6 +254,85 @@ static void test_limits(void **state)
         wf_ctx_mem_stats(ctx, &after);
         assert_true(after.peak_bytes < (size_t)66 << 20);
         assert_true(clock() - start < 20 * CLOCKS_PER_SEC);
+    }
+}
+
+/* Each does work that exceeds STEPS only if all bytes and items that it reads are charged. */
+static const char *const charged[] = {
+    "{% set a = '\xC3\xA9' * 2000 %}{{ a.strip('\xC3\xA0' * 2000 ~ '\xC3\xA9') }}",
+    "{% set a = '\xC3\xA9' * 2000 %}{{ a.lstrip('\xC3\xA0' * 2000 ~ '\xC3\xA9') }}",
+    "{% set a = '\xC3\xA9' * 2000 %}{{ a.rstrip('\xC3\xA0' * 2000 ~ '\xC3\xA9') }}",
+    "{% set a = '\xC3\xA9' * 2000 %}{{ a|trim('\xC3\xA0' * 2000 ~ '\xC3\xA9') }}",
+    "{% set s = ' ' * 100000 %}{% for i in range(10) %}{{ s.isspace() }}{% endfor %}",
+    "{% set s = '0' * 100000 %}{% for i in range(10) %}{{ s.isdigit() }}{% endfor %}",
+    "{% set s = '0' * 100000 %}{% for i in range(10) %}{{ s.isdecimal() }}{% endfor %}",
+    "{% set s = 'a' * 20000 %}{% for i in range(5) %}{{ s.islower() }}{% endfor %}",
+    "{% set s = 'a' * 20000 %}{% for i in range(5) %}{{ s is upper }}{% endfor %}",
+    "{% set s = 'a' * 100000 %}{% for i in range(10) %}{{ s.splitlines()|length }}{% endfor %}",
+    "{% set s = '0' * 100000 %}{% for i in range(10) %}{{ s|int }}{% endfor %}",
+    "{% set s = ' ' * 100000 %}{% for i in range(10) %}{{ s|float|int }}{% endfor %}",
+    "{% set s = 'a' * 30000 %}{% for i in range(20) %}{% if s|e %}{% endif %}{% endfor %}",
+    "{% set s = 'a' * 30000 %}{% for i in range(20) %}{% if s|title %}{% endif %}{% endfor %}",
+    "{% set t = (1,) * 5000 %}{% for i in range(40) %}{{ t in {} }}{% endfor %}",
+    "{% set l = [0] * 5000 %}{% for i in range(40) %}{{ l.append(0) }}{{ l.remove(0) }}{% endfor %}",
+    "{% set t = ('a',) * 5000 %}{% for i in range(10) %}{{ 'b'.endswith(t) }}{% endfor %}",
+    "{% set a = 'a' * 20000 %}{{ range(40)|map(attribute=a)|list }}",
+    "{% set d = {} %}{% for i in range(100) %}{{ d.update({i|string: i}) }}{% endfor %}"
+    "{{ ('%(99)d' * 1000) % d }}",
+    "{% set d = {} %}{% for i in range(100) %}{{ d.update({'k' ~ i: i}) }}{% endfor %}"
+    "{{ ('{k99:d}' * 1000).format(**d) }}",
+    "{% set d = {} %}{% for i in range(100) %}{{ d.update({'k' ~ i: i}) }}{% endfor %}"
+    "{{ ([''] * 1000)|map('map', 'upper', **d)|list|length }}",
+    "{{ ('%d' * 5000) % ((1,) * 5000) }}",
+    "{{ [0.1] * 400 }}",
+    /* keys and names of equal length that differ only at their end */
+    "{% set s = 'a' * 2000 ~ 'b' ~ 'a' * 2000 %}{% set d = {} %}{% for i in range(20) %}"
+    "{{ d.update({s[i:i + 2001]: 1}) }}{% endfor %}{% for i in range(20) %}"
+    "{{ d['a' * 2001] }}{% endfor %}",
+    "{% set s = 'a' * 1000 ~ 'b' ~ 'a' * 1000 %}{% set d = {} %}{% for i in range(30) %}"
+    "{{ d.update({s[i:i + 1001]: 1}) }}{% endfor %}{{ dict(**d)|length }}",
+    /* a name that none of many scopes has */
+    FOR_20 FOR_20 FOR_20 "{% for i in range(600) %}{{ x }}{% endfor %}" END_20 END_20 END_20,
+    "{% generation %}{% generation %}{% generation %}{% generation %}{% generation %}"
+    "{{ 'a' * 80000 }}{% endgeneration %}{% endgeneration %}{% endgeneration %}"
+    "{% endgeneration %}{% endgeneration %}",
+};
+
+static void test_charges(void **state)
+{
+    wf_ctx *ctx = *state;
+    int free_of_charge = 0;
+    for (size_t i = 0; i < sizeof charged / sizeof *charged; i++) {
+        wf_rendered out;
+        wf_status status =
+            render(ctx, charged[i], "{}", &(wf_template_options){.steps = STEPS}, &out);
+        if (status == WF_OK) {
+            print_message("takes at most %d steps: %s\n", STEPS, charged[i]);
+            free_of_charge++;
+        } else {
+            wt_fails(ctx, status, WF_ERR_FORMAT, "took more than 20000 steps");
+        }
+        wf_rendered_free(ctx, &out);
+    }
+    assert_int_equal(free_of_charge, 0);
+}
+
+/* A set of many ASCII characters costs no more than one of few. */
+static void test_large_sets(void **state)
+{
+    wf_ctx *ctx = *state;
+    static const char *const calls[] = {"a.strip(s)", "a.lstrip(s)", "a.rstrip(s)", "a|trim(s)"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        char text[200];
+        wf_rendered out;
+        clock_t start = clock();
+        snprintf(text, sizeof text,
+                 "{%% set a = 'b' * 60000 %%}{%% set s = 'a' * 60000 ~ 'b' %%}<{{ %s }}>",
+                 calls[i]);
+        wt_ok(ctx, render(ctx, text, "{}", NULL, &out));
+        assert_string_equal(out.text, "<>");
+        wf_rendered_free(ctx, &out);
+        assert_true(clock() - start < 5 * CLOCKS_PER_SEC);
     }
 }
 
@@ -404,6 +491,8 @@ int main(void)
         wt_test(test_grown_strings_share_nothing),
         wt_test(test_mistakes),
         wt_test(test_limits),
+        wt_test(test_charges),
+        wt_test(test_large_sets),
         wt_test(test_options),
         wt_test(test_long_conversation),
         wt_test(test_deep_text),

@@ -23,7 +23,7 @@ void wf_template_free(wf_template *t);
 bool wf_template_marks(const wf_template *t);
 
 typedef struct {    /* limits; 0: the default */
-    uint64_t steps; /* nodes evaluated and items created; default 10 million */
+    uint64_t steps; /* nodes evaluated, items and bytes read or written; default 10 million */
     int depth;      /* nested expressions and calls; default 100 */
     size_t bytes;   /* memory while rendering, output included; default 64 MiB */
     int64_t now;    /* seconds since 1970 for strftime_now; default: the current time */

@@ -21,19 +21,26 @@ wf_status wf_jscope_new(wf_jrun *r, wf_jscope *parent, wf_jscope **out)
     return WF_OK;
 }
 
-static wf_jvar *find_var(const wf_jscope *scope, const wf_jstr *name)
+/* *out is NULL when the scope does not have the name. The charge of an item more than the scope's
+ * count makes a deep chain of empty scopes cost something. */
+static wf_status find_var(wf_jrun *r, const wf_jscope *scope, const wf_jstr *name, wf_jvar **out)
 {
-    for (size_t i = 0; i < scope->count; i++)
-        if (wf_jstr_equal(scope->var[i].name, name))
-            return &scope->var[i];
-    return NULL;
+    bool same = false;
+    *out = NULL;
+    WF_TRY(wf_jrun_step_items(r, scope->count + 1));
+    for (size_t i = 0; i < scope->count && !same; i++) {
+        WF_TRY(wf_jstr_same(r, scope->var[i].name, name, &same));
+        if (same)
+            *out = &scope->var[i];
+    }
+    return WF_OK;
 }
 
 wf_status wf_jscope_set(wf_jrun *r, wf_jscope *scope, const wf_jstr *name, wf_jvalue value)
 {
-    WF_TRY(wf_jrun_step(r, 1 + scope->count / 4));
-    WF_TRY(wf_jrun_step_bytes(r, name->bytes));
-    wf_jvar *var = find_var(scope, name);
+    wf_jvar *var;
+    WF_TRY(wf_jrun_step(r, 1));
+    WF_TRY(find_var(r, scope, name, &var));
     if (var) {
         var->value = value;
         return WF_OK;
@@ -52,13 +59,11 @@ wf_status wf_jscope_set(wf_jrun *r, wf_jscope *scope, const wf_jstr *name, wf_jv
     return WF_OK;
 }
 
-/* Charges each scope that is searched, so a deep chain of scopes is not free. */
 wf_status wf_jscope_get(wf_jrun *r, const wf_jscope *scope, const wf_jstr *name, wf_jvalue *out)
 {
     for (; scope; scope = scope->parent) {
-        WF_TRY(wf_jrun_step(r, scope->count / 4));
-        WF_TRY(wf_jrun_step_bytes(r, name->bytes));
-        wf_jvar *var = find_var(scope, name);
+        wf_jvar *var;
+        WF_TRY(find_var(r, scope, name, &var));
         if (var) {
             *out = var->value;
             return WF_OK;
@@ -106,6 +111,7 @@ wf_status wf_jrow_call(wf_jrun *r, const wf_jrow *row, wf_jvalue self, const wf_
     /* WF_J_ABSENT is 0, so all entries start absent. */
     wf_jvalue arg[WF_J_PARAMS] = {{.kind = WF_J_ABSENT}};
     WF_TRY(wf_jrun_enter(r));
+    WF_TRY(wf_jrun_step_items(r, args->npos + args->nnamed));
     if (strcmp(row->params, "*") != 0) {
         int most = param_count(row->params);
         wf_assert(most <= WF_J_PARAMS);
@@ -154,12 +160,17 @@ wf_status wf_jcall(wf_jrun *r, wf_jvalue callee, const wf_jargs *args, wf_jvalue
 /* Appends to args->named, which has room; fails for a duplicate. Quadratic, hence the charge. */
 static wf_status push_named(wf_jrun *r, wf_jargs *args, const wf_jstr *name, wf_jvalue value)
 {
-    for (size_t i = 0; i < args->nnamed; i++)
-        if (wf_jstr_equal(args->named[i].name, name))
+    WF_TRY(wf_jrun_step(r, 1));
+    WF_TRY(wf_jrun_step_items(r, args->nnamed));
+    for (size_t i = 0; i < args->nnamed; i++) {
+        bool same;
+        WF_TRY(wf_jstr_same(r, args->named[i].name, name, &same));
+        if (same)
             return wf_jrun_fail(r, "the argument '%.*s' is given twice",
                                 (int)(name->bytes < 80 ? name->bytes : 80), name->text);
+    }
     args->named[args->nnamed++] = (wf_jvar){.name = name, .value = value};
-    return wf_jrun_step(r, 1 + args->nnamed / 4);
+    return WF_OK;
 }
 
 /* Collects the arguments of n->list, whose values are in value[], and expands *list and **dict.
@@ -179,6 +190,7 @@ static wf_status spread(wf_jrun *r, const wf_jnode *n, wf_jargs *args, const wf_
         else
             *(a->kind == WF_JN_KEYWORD ? &nnamed : &npos) += 1;
     }
+    WF_TRY(wf_jrun_step_items(r, npos));
     args->pos = npos ? wf_jrun_alloc(r, npos, sizeof *args->pos) : NULL;
     args->named = nnamed ? wf_jrun_alloc(r, nnamed, sizeof *args->named) : NULL;
     if ((npos && !args->pos) || (nnamed && !args->named))
@@ -277,9 +289,8 @@ wf_status wf_jget_attr(wf_jrun *r, wf_jvalue object, const wf_jstr *name, wf_jva
         return wf_jfunc_new(r, method, object, out);
     *out = wf_jundefined(name);
     if (object.kind == WF_J_DICT || object.kind == WF_J_NAMESPACE) {
-        WF_TRY(wf_jrun_step(r, object.u.dict->count / 4));
-        WF_TRY(wf_jrun_step_bytes(r, name->bytes));
-        wf_jentry *e = wf_jdict_find_text(object.u.dict, name->text, name->bytes);
+        wf_jentry *e;
+        WF_TRY(wf_jdict_find_text(r, object.u.dict, name->text, name->bytes, &e));
         if (e)
             *out = e->value;
     } else if (object.kind == WF_J_MACRO && wf_jstr_is(name, "name") &&

@@ -238,13 +238,20 @@ static const wf_jstr name_caller = {.text = "caller", .bytes = 6};
 static const wf_jstr name_kwargs = {.text = "kwargs", .bytes = 6};
 static const wf_jstr name_varargs = {.text = "varargs", .bytes = 7};
 
-/* Skips arguments whose name was cleared, because a parameter used them. */
-static wf_jvar *find_named(const wf_jargs *args, const wf_jstr *name)
+/* Skips arguments whose name was cleared, because a parameter used them. *out is NULL when the name
+ * was not given. */
+static wf_status find_named(wf_jrun *r, const wf_jargs *args, const wf_jstr *name, wf_jvar **out)
 {
-    for (size_t i = 0; i < args->nnamed; i++)
-        if (args->named[i].name && wf_jstr_equal(args->named[i].name, name))
-            return &args->named[i];
-    return NULL;
+    bool same = false;
+    *out = NULL;
+    WF_TRY(wf_jrun_step_items(r, args->nnamed));
+    for (size_t i = 0; i < args->nnamed && !same; i++) {
+        if (args->named[i].name)
+            WF_TRY(wf_jstr_same(r, args->named[i].name, name, &same));
+        if (same)
+            *out = &args->named[i];
+    }
+    return WF_OK;
 }
 
 /* Sets the parameters from the arguments or their defaults. Clears the names of named arguments
@@ -254,8 +261,10 @@ static wf_status bind_parameters(wf_jrun *r, const wf_jnode *n, const wf_jargs *
 {
     for (size_t i = 0; i < n->count; i++) {
         const wf_jnode *param = n->list[i];
-        wf_jvar *named = i < args->npos ? NULL : find_named(args, param->text);
+        wf_jvar *named = NULL;
         wf_jvalue value = wf_jundefined(param->text);
+        if (i >= args->npos)
+            WF_TRY(find_named(r, args, param->text, &named));
         if (i < args->npos)
             value = args->pos[i];
         else if (named)
@@ -274,7 +283,8 @@ static wf_status bind_parameters(wf_jrun *r, const wf_jnode *n, const wf_jargs *
 static wf_status bind_rest(wf_jrun *r, const wf_jnode *n, const wf_jargs *args, wf_jscope *scope)
 {
     wf_jvalue rest, caller = wf_jundefined(&name_caller);
-    wf_jvar *named = find_named(args, &name_caller);
+    wf_jvar *named;
+    WF_TRY(find_named(r, args, &name_caller, &named));
     if ((n->op & WF_J_USES_CALLER) && named) {
         caller = named->value;
         named->name = NULL;
@@ -457,6 +467,7 @@ static wf_status exec_generation(wf_jrun *r, const wf_jnode *n, wf_jscope *scope
     size_t from = b->used;
     WF_TRY(wf_jscope_new(r, scope, &inner));
     WF_TRY(exec(r, n->body, inner, b, f));
+    WF_TRY(wf_jrun_step_bytes(r, b->used - from));
     for (size_t i = from; i < b->used; i++)
         b->mark[i] |= WF_J_GENERATED;
     return WF_OK;

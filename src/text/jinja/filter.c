@@ -78,8 +78,7 @@ FILTER(filter_trim)
         set = arg[0].u.str;
     else if (arg[0].kind != WF_J_ABSENT && arg[0].kind != WF_J_NONE)
         return wf_jrun_fail(r, "trim() takes a str, not a %s", wf_jkind_name(arg[0].kind));
-    WF_TRY(wf_jrun_step_bytes(r, s->bytes));
-    return wf_jstr_new(r, wf_jstr_strip(s, set, WF_J_LEFT | WF_J_RIGHT), out);
+    return wf_jstr_strip_set(r, s, set, WF_J_LEFT | WF_J_RIGHT, out);
 }
 
 FILTER(filter_string)
@@ -285,7 +284,7 @@ static bool text_to_double(const wf_jstr *s, double *out)
 {
     char text[64];
     size_t n = 0;
-    wf_jstr part = wf_jstr_strip(s, NULL, WF_J_LEFT | WF_J_RIGHT);
+    wf_jstr part = wf_jstr_strip(s, WF_J_LEFT | WF_J_RIGHT);
     if (part.bytes == 0 || part.bytes >= sizeof text)
         return false;
     for (size_t i = 0; i < part.bytes; i++)
@@ -300,7 +299,7 @@ static bool text_to_double(const wf_jstr *s, double *out)
  * ignored wherever they are. */
 static bool text_to_int(const wf_jstr *s, int64_t base, int64_t *out)
 {
-    wf_jstr part = wf_jstr_strip(s, NULL, WF_J_LEFT | WF_J_RIGHT);
+    wf_jstr part = wf_jstr_strip(s, WF_J_LEFT | WF_J_RIGHT);
     bool negative = part.bytes && part.text[0] == '-';
     size_t i = part.bytes && (part.text[0] == '-' || part.text[0] == '+');
     if (base == 16 && part.bytes > i + 2 && part.text[i] == '0' && (part.text[i + 1] | 0x20) == 'x')
@@ -331,6 +330,8 @@ FILTER(filter_int)
     if (self.kind == WF_J_UNDEFINED)
         return wf_jrun_fail(r, "an undefined value is not a number");
     *out = arg[0].kind == WF_J_ABSENT ? wf_jint(0) : arg[0];
+    if (self.kind == WF_J_STRING)
+        WF_TRY(wf_jrun_step_bytes(r, self.u.str->bytes));
     if (wf_jis_int(&self)) {
         *out = wf_jint(wf_jint_of(&self));
     } else if (self.kind == WF_J_STRING && text_to_int(self.u.str, base, &whole)) {
@@ -354,6 +355,8 @@ FILTER(filter_float)
     if (self.kind == WF_J_UNDEFINED)
         return wf_jrun_fail(r, "an undefined value is not a number");
     *out = arg[0].kind == WF_J_ABSENT ? wf_jfloat(0) : arg[0];
+    if (self.kind == WF_J_STRING)
+        WF_TRY(wf_jrun_step_bytes(r, self.u.str->bytes));
     if (wf_jis_number(&self))
         *out = wf_jfloat(wf_jfloat_of(&self));
     else if (self.kind == WF_J_STRING && text_to_double(self.u.str, &number))

@@ -26,6 +26,7 @@ static wf_status get_path(wf_jrun *r, wf_jvalue item, const wf_jvalue *path,
     if (path->kind != WF_J_STRING)
         return wf_jget_item(r, item, *path, out);
     const wf_jstr *s = path->u.str;
+    WF_TRY(wf_jrun_step_bytes(r, s->bytes));
     for (size_t from = 0, to; from <= s->bytes; from = to + 1) {
         wf_jvalue part;
         int64_t number = 0;

@@ -14,6 +14,8 @@
 
 /* Bounds the output of one conversion, and keeps read_width far from overflow. */
 #define MAX_WIDTH 10000
+/* A conversion costs a call of snprintf, whatever its width. */
+#define CONVERSION_STEPS 4
 
 typedef struct {
     char fill;  /* 0: a space */
@@ -174,7 +176,8 @@ static wf_status take_named(wf_jrun *r, const wf_jstr *s, size_t *at, source *fr
         ++*at;
     if (*at == s->bytes || from->values.kind != WF_J_DICT)
         return wf_jrun_fail(r, "a format with names needs a dict");
-    wf_jentry *e = wf_jdict_find_text(from->values.u.dict, s->text + start, *at - start);
+    wf_jentry *e;
+    WF_TRY(wf_jdict_find_text(r, from->values.u.dict, s->text + start, *at - start, &e));
     if (!e)
         return wf_jrun_fail(r, "a format names a key that the dict does not have");
     ++*at;
@@ -253,6 +256,7 @@ wf_status wf_jformat(wf_jrun *r, const wf_jstr *s, wf_jvalue values, wf_jvalue *
         if (at == s->bytes)
             break;
         at++;
+        WF_TRY(wf_jrun_step(r, CONVERSION_STEPS));
         spec f = {.precision = -1};
         wf_jvalue v = wf_jnone();
         bool named = at < s->bytes && s->text[at] == '(';
@@ -363,8 +367,13 @@ static wf_status find_field(wf_jrun *r, const wf_jstr *field, const wf_jargs *ar
         *out = args->pos[index];
     } else {
         size_t i = 0;
-        while (i < args->nnamed && !wf_jstr_equal(args->named[i].name, &name))
-            i++;
+        bool same = false;
+        WF_TRY(wf_jrun_step_items(r, args->nnamed));
+        for (; i < args->nnamed; i++) {
+            WF_TRY(wf_jstr_same(r, args->named[i].name, &name, &same));
+            if (same)
+                break;
+        }
         if (i == args->nnamed)
             return wf_jrun_fail(r, "a format names a value that was not given");
         *out = args->named[i].value;
@@ -428,6 +437,8 @@ wf_status wf_jformat_braces(wf_jrun *r, const wf_jstr *s, const wf_jargs *args, 
         if (c == '}' || end >= s->bytes || s->text[end] == '{')
             return wf_jrun_fail(r, "a format has an unmatched brace");
         wf_jstr inside = wf_jstr_part(s, at + 1, end);
+        WF_TRY(wf_jrun_step(r, CONVERSION_STEPS));
+        WF_TRY(wf_jrun_step_bytes(r, inside.bytes));
         WF_TRY(put_field(r, &b, &inside, args, &next));
         at = end + 1;
     }

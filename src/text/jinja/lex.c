@@ -97,7 +97,7 @@ static size_t text_end(const lexer *l, size_t from, size_t to, char sign, bool b
 {
     wf_jstr text = {.text = l->src + from, .bytes = to - from};
     if (sign == '-')
-        return from + wf_jstr_strip(&text, NULL, WF_J_RIGHT).bytes;
+        return from + wf_jstr_strip(&text, WF_J_RIGHT).bytes;
     if (sign == '+' || !block)
         return to;
     /* lstrip_blocks: strip only if nothing but white space separates the tag from its line's

@@ -46,7 +46,7 @@ METHOD(list_insert)
         return wf_jrun_fail(r, "the index of insert() must be an integer");
     int64_t at = wf_jint_of(&arg[0]), count = (int64_t)seq->count;
     at = at < 0 ? (at < -count ? 0 : at + count) : at > count ? count : at;
-    WF_TRY(wf_jrun_step(r, seq->count / 4));
+    WF_TRY(wf_jrun_step_items(r, seq->count));
     /* Makes room; the value itself is placed below. */
     WF_TRY(wf_jseq_push(r, seq, arg[1]));
     /* count items were there before the push, so the move ends at the slot that was added. */
@@ -72,7 +72,7 @@ METHOD(list_pop)
     at = at < 0 ? at + (int64_t)seq->count : at;
     if (at < 0 || at >= (int64_t)seq->count)
         return wf_jrun_fail(r, "the index of pop() is out of range");
-    WF_TRY(wf_jrun_step(r, seq->count / 4));
+    WF_TRY(wf_jrun_step_items(r, seq->count));
     *out = seq->item[at];
     remove_at(seq, (size_t)at);
     return WF_OK;
@@ -109,6 +109,7 @@ METHOD(list_remove)
     WF_TRY(find_item(r, self.u.seq, arg[0], &at));
     if (at == self.u.seq->count)
         return wf_jrun_fail(r, "remove() did not find the value in the list");
+    WF_TRY(wf_jrun_step_items(r, self.u.seq->count - at));
     remove_at(self.u.seq, at);
     *out = wf_jnone();
     return WF_OK;

@@ -43,8 +43,7 @@ static wf_status strip(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, int sid
 {
     const wf_jstr *set;
     WF_TRY(text_arg(r, &arg[0], true, &set));
-    WF_TRY(wf_jrun_step_bytes(r, self.u.str->bytes));
-    return wf_jstr_new(r, wf_jstr_strip(self.u.str, set, sides), out);
+    return wf_jstr_strip_set(r, self.u.str, set, sides, out);
 }
 
 METHOD(str_strip)
@@ -76,7 +75,7 @@ static wf_status push_part(wf_jrun *r, wf_jseq *to, const wf_jstr *s, size_t fro
 /* Splits at white space from the left, at most `most` times; the last word is the rest. */
 static wf_status split_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jseq *to)
 {
-    wf_jstr rest = wf_jstr_strip(s, NULL, WF_J_LEFT);
+    wf_jstr rest = wf_jstr_strip(s, WF_J_LEFT);
     WF_TRY(wf_jrun_step_bytes(r, s->bytes));
     for (; rest.bytes > 0; most -= most > 0) {
         size_t end = 0;
@@ -91,7 +90,7 @@ static wf_status split_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jseq
         }
         WF_TRY(push_part(r, to, &rest, 0, end));
         rest = wf_jstr_part(&rest, end, rest.bytes);
-        rest = wf_jstr_strip(&rest, NULL, WF_J_LEFT);
+        rest = wf_jstr_strip(&rest, WF_J_LEFT);
     }
     return WF_OK;
 }
@@ -99,7 +98,7 @@ static wf_status split_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jseq
 /* The same from the right; the words are returned in reverse order. */
 static wf_status rsplit_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jseq *to)
 {
-    wf_jstr rest = wf_jstr_strip(s, NULL, WF_J_RIGHT);
+    wf_jstr rest = wf_jstr_strip(s, WF_J_RIGHT);
     WF_TRY(wf_jrun_step_bytes(r, s->bytes));
     for (; rest.bytes > 0; most -= most > 0) {
         if (most == 0)
@@ -116,7 +115,7 @@ static wf_status rsplit_words(wf_jrun *r, const wf_jstr *s, int64_t most, wf_jse
         WF_TRY(wf_jrun_step_bytes(r, rest.bytes));
         WF_TRY(push_part(r, to, &rest, start, rest.bytes));
         rest = wf_jstr_part(&rest, 0, start);
-        rest = wf_jstr_strip(&rest, NULL, WF_J_RIGHT);
+        rest = wf_jstr_strip(&rest, WF_J_RIGHT);
     }
     return WF_OK;
 }
@@ -187,6 +186,7 @@ METHOD(str_splitlines)
     const wf_jstr *s = self.u.str;
     size_t from = 0;
     (void)args;
+    WF_TRY(wf_jrun_step_bytes(r, s->bytes));
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, out));
     for (size_t i = 0; i < s->bytes;) {
         uint32_t code;
@@ -337,6 +337,7 @@ static wf_status has_end(wf_jrun *r, wf_jvalue self, const wf_jvalue *arg, bool 
     WF_TRY(search_span(r, self.u.str, &arg[1], &arg[2], &from, &to, &valid));
     for (size_t i = 0; i < (tuple ? arg[0].u.seq->count : 1) && !found; i++) {
         const wf_jstr *what;
+        WF_TRY(wf_jrun_step(r, 1));
         WF_TRY(text_arg(r, tuple ? &arg[0].u.seq->item[i] : &arg[0], false, &what));
         found = valid && to - from >= what->bytes &&
                 memcmp(self.u.str->text + (last ? to - what->bytes : from), what->text,
@@ -543,17 +544,18 @@ METHOD(str_zfill)
 /* ---- Predicates ---- */
 
 /* False for the empty string, as in Python. */
-static wf_status all_are(wf_jvalue self, bool (*is)(uint32_t), wf_jvalue *out)
+static wf_status all_are(wf_jrun *r, wf_jvalue self, bool (*is)(uint32_t), wf_jvalue *out)
 {
     const wf_jstr *s = self.u.str;
     bool all = s->bytes > 0;
-    for (size_t i = 0; i < s->bytes && all;) {
+    size_t i = 0;
+    while (i < s->bytes && all) {
         uint32_t code;
         i += wf_utf8_next(s->text + i, s->bytes - i, &code);
         all = is(code);
     }
     *out = wf_jbool(all);
-    return WF_OK;
+    return wf_jrun_step_bytes(r, i);
 }
 
 static bool is_digit(uint32_t code)
@@ -564,13 +566,13 @@ static bool is_digit(uint32_t code)
 METHOD(str_isspace)
 {
     UNUSED;
-    return all_are(self, wf_char_is_space, out);
+    return all_are(r, self, wf_char_is_space, out);
 }
 
 METHOD(str_isdigit)
 {
     UNUSED;
-    return all_are(self, is_digit, out);
+    return all_are(r, self, is_digit, out);
 }
 
 /* Delegates to the test of the same meaning in test.c. */

@@ -61,7 +61,10 @@ void wf_jprint_double(char *out, double value)
 
 static wf_status put_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v)
 {
+    enum { FLOAT_STEPS = 64 }; /* the search for the shortest digits takes microseconds */
     char text[48];
+    if (v->kind == WF_J_FLOAT)
+        WF_TRY(wf_jrun_step(r, FLOAT_STEPS));
     if (v->kind == WF_J_FLOAT)
         wf_jprint_double(text, v->u.number);
     else
@@ -254,7 +257,7 @@ static wf_status new_line(wf_jrun *r, wf_jbuf *b, const wf_jjson *form, size_t l
     if (!form->indent)
         return WF_OK;
     WF_TRY(wf_jbuf_text(r, b, "\n"));
-    for (size_t i = 0; i < level; i++)
+    for (size_t i = 0; i < level && form->indent->bytes; i++)
         WF_TRY(wf_jbuf_str(r, b, form->indent));
     return WF_OK;
 }

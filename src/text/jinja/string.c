@@ -38,6 +38,7 @@ static wf_status make_room(wf_jrun *r, wf_jbuf *b, size_t bytes)
     if (!text)
         return wf_jrun_failed(r);
     uint8_t *mark = (uint8_t *)text + cap;
+    WF_TRY(wf_jrun_step_bytes(r, b->used));
     if (b->used) {
         memcpy(text, b->text, b->used);
         memcpy(mark, b->mark, b->used);
@@ -287,7 +288,7 @@ wf_status wf_jstr_map(wf_jrun *r, wf_jbuf *b, const wf_jstr *s, wf_jcase to)
 
 /* ---- Searching ---- */
 
-/* Plain search, O(places x pattern bytes) at worst. Steps are charged every 4096 places, so a
+/* Plain search, O(places x pattern bytes) at worst. Steps are charged every 4 KiB, so a
  * hostile pattern stops at the limit. */
 wf_status wf_jstr_find(wf_jrun *r, const wf_jstr *s, size_t from, size_t to, const wf_jstr *what,
                        bool last, size_t *out)
@@ -295,22 +296,22 @@ wf_status wf_jstr_find(wf_jrun *r, const wf_jstr *s, size_t from, size_t to, con
     *out = WF_J_NOWHERE;
     if (from > to || to - from < what->bytes)
         return WF_OK;
-    size_t places = to - from - what->bytes + 1, tries = 0;
+    size_t places = to - from - what->bytes + 1, read = 0;
     for (size_t i = 0; i < places && *out == WF_J_NOWHERE; i++) {
         size_t at = last ? from + places - 1 - i : from + i;
+        read++;
         if (what->bytes == 0 || s->text[at] == what->text[0]) {
-            tries++;
+            /* Count the comparison as work: a pattern of equal letters makes each of them long. */
+            read += what->bytes;
             if (memcmp(s->text + at, what->text, what->bytes) == 0)
                 *out = at;
         }
-        if (i % 4096 == 4095 || i + 1 == places || *out != WF_J_NOWHERE) {
-            /* Count the comparisons as work: a pattern of equal letters makes each of them long. */
-            WF_TRY(wf_jrun_step_bytes(r, i % 4096 + 1));
-            WF_TRY(wf_jrun_step_bytes(r, tries * what->bytes));
-            tries = 0;
+        if (read >= 4096) {
+            WF_TRY(wf_jrun_step_bytes(r, read));
+            read = 0;
         }
     }
-    return WF_OK;
+    return wf_jrun_step_bytes(r, read);
 }
 
 wf_status wf_jstr_replace(wf_jrun *r, const wf_jstr *s, const wf_jstr *old, const wf_jstr *with,
@@ -338,40 +339,97 @@ wf_status wf_jstr_replace(wf_jrun *r, const wf_jstr *s, const wf_jstr *old, cons
     return wf_jbuf_take(r, &b, out);
 }
 
-/* Returns whether the character of `bytes` bytes at text is in the set. */
-static bool to_strip(const char *text, size_t bytes, const wf_jstr *set)
+/* Returns the length of the last character of bytes [from, to), which are not empty. */
+static size_t last_length(const wf_jstr *s, size_t from, size_t to)
 {
-    uint32_t code;
-    if (!set) {
-        wf_utf8_next(text, bytes, &code);
-        return wf_char_is_space(code);
-    }
-    for (size_t i = 0, length; i < set->bytes; i += length) {
-        length = wf_utf8_next(set->text + i, set->bytes - i, NULL);
-        if (length == bytes && memcmp(set->text + i, text, length) == 0)
-            return true;
-    }
-    return false;
+    size_t length = 1;
+    /* Walk back over continuation bytes to the last character's lead byte. If that is not valid
+     * UTF-8, the last byte is a character by itself. */
+    while (length < 4 && length < to - from && (s->text[to - length] & 0xC0) == 0x80)
+        length++;
+    return wf_utf8_next(s->text + to - length, length, NULL) == length ? length : 1;
 }
 
-wf_jstr wf_jstr_strip(const wf_jstr *s, const wf_jstr *set, int sides)
+static bool is_space_at(const char *text, size_t bytes)
+{
+    uint32_t code;
+    wf_utf8_next(text, bytes, &code);
+    return wf_char_is_space(code);
+}
+
+wf_jstr wf_jstr_strip(const wf_jstr *s, int sides)
 {
     size_t from = 0, to = s->bytes, length;
     for (; (sides & WF_J_LEFT) && from < to; from += length) {
         length = wf_utf8_next(s->text + from, to - from, NULL);
-        if (!to_strip(s->text + from, length, set))
+        if (!is_space_at(s->text + from, length))
             break;
     }
     for (; (sides & WF_J_RIGHT) && from < to; to -= length) {
-        /* Walk back over continuation bytes to the last character's lead byte. If that is not valid
-         * UTF-8, the last byte is a character by itself. */
-        for (length = 1; length < 4 && length < to - from; length++)
-            if ((s->text[to - length] & 0xC0) != 0x80)
-                break;
-        if (wf_utf8_next(s->text + to - length, length, NULL) != length)
-            length = 1;
-        if (!to_strip(s->text + to - length, length, set))
+        length = last_length(s, from, to);
+        if (!is_space_at(s->text + to - length, length))
             break;
     }
     return wf_jstr_part(s, from, to);
+}
+
+typedef struct {
+    const wf_jstr *all;
+    bool byte[256]; /* the characters of one byte, also those that are not UTF-8 */
+    bool longer;    /* the set has characters of more than one byte */
+} char_set;
+
+static char_set read_set(const wf_jstr *all)
+{
+    char_set made = {.all = all};
+    for (size_t i = 0, length; i < all->bytes; i += length) {
+        length = wf_utf8_next(all->text + i, all->bytes - i, NULL);
+        if (length == 1)
+            made.byte[(unsigned char)all->text[i]] = true;
+        else
+            made.longer = true;
+    }
+    return made;
+}
+
+/* Tests the character of `bytes` bytes at text. Single bytes take one look into a table; longer
+ * characters are searched, which is charged. */
+static wf_status in_set(wf_jrun *r, const char_set *set, const char *text, size_t bytes, bool *out)
+{
+    *out = bytes == 1 && set->byte[(unsigned char)text[0]];
+    if (bytes == 1 || !set->longer)
+        return WF_OK;
+    size_t at = 0, length;
+    for (; at < set->all->bytes && !*out; at += length) {
+        length = wf_utf8_next(set->all->text + at, set->all->bytes - at, NULL);
+        *out = length == bytes && memcmp(set->all->text + at, text, length) == 0;
+    }
+    return wf_jrun_step_bytes(r, at);
+}
+
+wf_status wf_jstr_strip_set(wf_jrun *r, const wf_jstr *s, const wf_jstr *all, int sides,
+                            wf_jvalue *out)
+{
+    WF_TRY(wf_jrun_step_bytes(r, s->bytes));
+    if (!all)
+        return wf_jstr_new(r, wf_jstr_strip(s, sides), out);
+    WF_TRY(wf_jrun_step_bytes(r, all->bytes));
+    const char_set set = read_set(all);
+    size_t from = 0, to = s->bytes, length;
+    bool found = true;
+    while ((sides & WF_J_LEFT) && from < to) {
+        length = wf_utf8_next(s->text + from, to - from, NULL);
+        WF_TRY(in_set(r, &set, s->text + from, length, &found));
+        if (!found)
+            break;
+        from += length;
+    }
+    while ((sides & WF_J_RIGHT) && from < to) {
+        length = last_length(s, from, to);
+        WF_TRY(in_set(r, &set, s->text + to - length, length, &found));
+        if (!found)
+            break;
+        to -= length;
+    }
+    return wf_jstr_new(r, wf_jstr_part(s, from, to), out);
 }

@@ -75,7 +75,7 @@ static wf_status all_of_case(wf_jrun *r, wf_jvalue self, wf_jcase which, wf_jval
     const wf_jstr *s;
     bool cased = false, all = true;
     WF_TRY(wf_jstr_of(r, self, &s));
-    WF_TRY(wf_jrun_step_bytes(r, s->bytes));
+    WF_TRY(wf_jrun_step_items(r, s->bytes)); /* each character takes several searches */
     for (size_t i = 0; i < s->bytes;) {
         uint32_t code, mapped[3];
         i += wf_utf8_next(s->text + i, s->bytes - i, &code);

@@ -3,8 +3,8 @@
  * value.c - see value.h.
  *
  * Sequences and dicts grow by doubling; old arrays stay in the arena until the run ends. Dict
- * lookups are linear, which suits the few keys of messages; d->count / 4 steps are charged for
- * each, so that large dicts exhaust the step limit instead of time.
+ * lookups are linear, which suits the few keys of messages; a quarter step is charged for each
+ * entry, so that large dicts exhaust the step limit instead of time.
  */
 #include "text/jinja/value.h"
 
@@ -54,7 +54,15 @@ wf_status wf_jrun_step(wf_jrun *r, size_t steps)
 
 wf_status wf_jrun_step_bytes(wf_jrun *r, size_t bytes)
 {
-    return wf_jrun_step(r, bytes / WF_J_BYTES_PER_STEP);
+    size_t loose = r->loose + bytes % WF_J_BYTES_PER_STEP;
+    r->loose = loose % WF_J_BYTES_PER_STEP;
+    return wf_jrun_step(r, bytes / WF_J_BYTES_PER_STEP + loose / WF_J_BYTES_PER_STEP);
+}
+
+wf_status wf_jrun_step_items(wf_jrun *r, size_t items)
+{
+    /* Cannot overflow: memory holds far fewer items than SIZE_MAX / 4. */
+    return wf_jrun_step_bytes(r, items * (WF_J_BYTES_PER_STEP / 4));
 }
 
 wf_status wf_jrun_enter(wf_jrun *r)
@@ -376,7 +384,7 @@ wf_status wf_jwalk(wf_jrun *r, wf_jvalue v, wf_jseq **out)
         return walk_iterator(r, v.u.seq, out);
     if (wf_jis_seq(&v)) {
         *out = v.u.seq;
-        return wf_jrun_step(r, v.u.seq->count / 4); /* charges the iteration that follows */
+        return wf_jrun_step_items(r, v.u.seq->count); /* charges the iteration that follows */
     }
     WF_TRY(wf_jseq_new(r, WF_J_LIST, 0, &made));
     *out = made.u.seq;
@@ -449,28 +457,34 @@ static bool hashable(const wf_jvalue *v)
     return v->kind != WF_J_LIST && v->kind != WF_J_DICT && v->kind != WF_J_VIEW;
 }
 
-wf_jentry *wf_jdict_find_text(const wf_jdict *d, const char *text, size_t bytes)
+/* Keys of the wanted length are charged in full: they may differ only in their last byte. */
+wf_status wf_jdict_find_text(wf_jrun *r, const wf_jdict *d, const char *text, size_t bytes,
+                             wf_jentry **out)
 {
-    for (size_t i = 0; i < d->count; i++) {
+    *out = NULL;
+    WF_TRY(wf_jrun_step_items(r, d->count));
+    for (size_t i = 0; i < d->count && !*out; i++) {
         const wf_jvalue *key = &d->entry[i].key;
-        if (key->kind == WF_J_STRING && key->u.str->bytes == bytes &&
-            memcmp(key->u.str->text, text, bytes) == 0)
-            return &d->entry[i];
+        if (key->kind != WF_J_STRING || key->u.str->bytes != bytes)
+            continue;
+        WF_TRY(wf_jrun_step_bytes(r, bytes));
+        if (memcmp(key->u.str->text, text, bytes) == 0)
+            *out = &d->entry[i];
     }
-    return NULL;
+    return WF_OK;
 }
 
 /* Finds an entry by any hashable key; 1, 1.0 and true are the same key, as in Python. */
 wf_status wf_jdict_find(wf_jrun *r, const wf_jdict *d, wf_jvalue key, wf_jentry **out)
 {
     *out = NULL;
+    if (key.kind == WF_J_TUPLE)
+        WF_TRY(wf_jrun_step_items(r, key.u.seq->count));
     if (!hashable(&key))
         return wf_jrun_fail(r, "a %s cannot be a key", wf_jkind_name(key.kind));
-    WF_TRY(wf_jrun_step(r, d->count / 4));
-    if (key.kind == WF_J_STRING) {
-        *out = wf_jdict_find_text(d, key.u.str->text, key.u.str->bytes);
-        return wf_jrun_step_bytes(r, key.u.str->bytes);
-    }
+    if (key.kind == WF_J_STRING)
+        return wf_jdict_find_text(r, d, key.u.str->text, key.u.str->bytes, out);
+    WF_TRY(wf_jrun_step_items(r, d->count));
     for (size_t i = 0; i < d->count && !*out; i++) {
         bool equal;
         WF_TRY(wf_jequal(r, d->entry[i].key, key, &equal));

@@ -108,6 +108,7 @@ typedef struct {
     size_t bytes, max_bytes;   /* requested from the arena */
     uint64_t held;             /* bytes that the context held before the run */
     uint64_t steps, max_steps; /* work done so far; bounds the time of a run */
+    size_t loose;              /* charged bytes that are less than a step together */
     int frames, max_frames;    /* nested C calls of the interpreter */
     int calls, max_calls;      /* nested macros, callers and recursive loops */
     int line;                  /* of the node being evaluated */
@@ -129,10 +130,12 @@ static inline wf_status wf_jrun_failed(const wf_jrun *r)
 {
     return r->ctx->status != WF_OK ? r->ctx->status : WF_ERR_MEMORY;
 }
-/* Count work against the step limit: nodes, items, and bytes at WF_J_BYTES_PER_STEP per step. */
+/* Count work against the step limit: nodes, bytes at WF_J_BYTES_PER_STEP per step, and items of a
+ * search or a copy at four per step. Fractions of a step add up. */
 #define WF_J_BYTES_PER_STEP 16
 wf_status wf_jrun_step(wf_jrun *r, size_t steps);
 wf_status wf_jrun_step_bytes(wf_jrun *r, size_t bytes);
+wf_status wf_jrun_step_items(wf_jrun *r, size_t items);
 /* Call around each recursion. After a failure wf_jrun_leave is not needed, because the run ends. */
 wf_status wf_jrun_enter(wf_jrun *r);
 static inline void wf_jrun_leave(wf_jrun *r)
@@ -234,8 +237,9 @@ wf_status wf_jdict_set(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value);
 wf_status wf_jdict_push(wf_jrun *r, wf_jdict *d, wf_jvalue key, wf_jvalue value);
 /* Removes entry e of d and keeps the order of the rest. */
 void wf_jdict_remove(wf_jdict *d, wf_jentry *e);
-/* Charges no steps; callers do. */
-wf_jentry *wf_jdict_find_text(const wf_jdict *d, const char *text, size_t bytes);
+/* Finds an entry by a key that is a string; *out is NULL when it is missing. */
+wf_status wf_jdict_find_text(wf_jrun *r, const wf_jdict *d, const char *text, size_t bytes,
+                             wf_jentry **out);
 
 /* ---- Indices ---- */
 
