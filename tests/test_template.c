@@ -72,6 +72,16 @@ static const pair prints[] = {
     {"{% raw %}{{ x }}{% endraw %}{# gone #}!", "{{ x }}!"},
     {"{% generation %}{{ n }}{% endgeneration %}{% set y %}a{{ n }}{% endset %}{{ y }}", "3a3"},
     {"{{ strftime_now('%Y-%m-%d') }}", "2025-02-15"},
+    {"{{ range(10)[::3] }} {{ range(10)[::100] }} {{ range(9)[5:2] }} {{ range(0)[::-1] }}",
+     "range(0, 10, 3) range(0, 10, 100) range(5, 2) range(-1, -1, -1)"},
+    {"{{ range(-9000000000000000000, 9000000000000000001, 9000000000000000000)|list }}",
+     "[-9000000000000000000, 0, 9000000000000000000]"},
+    {"{{ range(9223372036854775806, 9223372036854775807)|list }} "
+     "{{ range(9007199254740993, 9007199254740994)|list }}",
+     "[9223372036854775806] [9007199254740993]"},
+    {"{{ 1234567890123456785|round(-1) }} {{ -15|round(-1) }} {{ 25|round(-1) }} "
+     "{{ 9223372036854775807|round(-20) }}",
+     "1234567890123456780 -20 20 0"},
     {"{{ '%s-%03d' % ('a', 7) }} {{ '{:>4}'.format(n) }}", "a-007    3"},
 };
 
@@ -165,6 +175,11 @@ static const pair mistakes[] = {
     {"{{ 1 / 0 }}", "chat, line 1: division by zero"},
     {"{{ 9223372036854775807 + 1 }}", "chat, line 1: a number is too large"},
     {"{{ 99999999999999999999 }}", "chat, line 1: a number is too large"},
+    {"{{ range(0, 1, 4611686018427387904)[::2] }}", "chat, line 1: a number is too large"},
+    {"{{ range(0, 2, 1)[::9223372036854775807][::2] }}", "chat, line 1: a number is too large"},
+    {"{{ range(9223372036854775806, -2, -9223372036854775807)[::-1] }}",
+     "chat, line 1: a number is too large"},
+    {"{{ 9223372036854775807|round(-19) }}", "chat, line 1: a number is too large"},
     {"{{ n|nope }}", "chat, line 1: unknown filter 'nope'"},
     {"{{ n is nope }}", "chat, line 1: unknown test 'nope'"},
     {"\n{% nope %}", "chat, line 2: unknown or misplaced tag 'nope'"},

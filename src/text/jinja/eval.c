@@ -351,6 +351,18 @@ wf_status wf_jget_item(wf_jrun *r, wf_jvalue object, wf_jvalue index, wf_jvalue 
     return WF_OK;
 }
 
+/* Sets the bounds of a slice of a range, which is a range: the values at the bounds of the slice, as
+ * in Python, where they can exceed 64 bits. */
+static wf_status set_range(wf_jrun *r, const int64_t of[3], const wf_jslice *slice, int64_t step,
+                           int64_t out[3])
+{
+    const int64_t at[2] = {slice->first, slice->stop};
+    bool fits = wf_mul_i64(of[2], step, &out[2]);
+    for (int i = 0; i < 2; i++)
+        fits = fits && wf_mul_i64(at[i], of[2], &out[i]) && wf_add_i64(of[0], out[i], &out[i]);
+    return fits ? WF_OK : wf_jrun_fail(r, "a number is too large");
+}
+
 /* Slices strings by characters; lists, tuples and ranges by items. */
 wf_status wf_jget_slice(wf_jrun *r, wf_jvalue object, const wf_jvalue part[3], wf_jvalue *out)
 {
@@ -360,21 +372,16 @@ wf_status wf_jget_slice(wf_jrun *r, wf_jvalue object, const wf_jvalue part[3], w
         return wf_jstr_slice(r, object.u.str, part, out);
     if (!wf_jis_indexed(&object))
         return wf_jrun_fail(r, "a %s cannot be sliced", wf_jkind_name(object.kind));
-    int64_t first, step;
-    size_t n;
-    WF_TRY(wf_jslice_plan(r, part, object.u.seq->count, &first, &step, &n));
-    WF_TRY(wf_jseq_new(r, object.kind == WF_J_TUPLE ? WF_J_TUPLE : WF_J_LIST, n, out));
-    for (size_t i = 0; i < n; i++, first += step)
-        WF_TRY(wf_jseq_push(r, out->u.seq, object.u.seq->item[first]));
-    if (object.kind == WF_J_RANGE) { /* a slice of a range is a range, with Python's bounds */
-        const int64_t *of = object.u.seq->range;
-        int64_t from = first - (int64_t)n * step;
-        out->kind = WF_J_RANGE;
-        out->u.seq->range[0] = of[0] + from * of[2];
-        out->u.seq->range[1] = of[0] + first * of[2];
-        out->u.seq->range[2] = of[2] * step;
-    }
-    return WF_OK;
+    wf_jslice slice;
+    WF_TRY(wf_jslice_plan(r, part, object.u.seq->count, &slice));
+    WF_TRY(wf_jseq_new(r, object.kind, slice.n, out));
+    int64_t at = slice.first;
+    for (size_t i = 0; i < slice.n; i++, at += slice.step)
+        WF_TRY(wf_jseq_push(r, out->u.seq, object.u.seq->item[at]));
+    if (object.kind != WF_J_RANGE)
+        return WF_OK;
+    int64_t step = wf_jis_int(&part[2]) ? wf_jint_of(&part[2]) : 1;
+    return set_range(r, object.u.seq->range, &slice, step, out->u.seq->range);
 }
 
 static wf_status eval_item(wf_jrun *r, const wf_jnode *n, wf_jscope *scope, wf_jvalue *out)

@@ -401,6 +401,25 @@ static double round_common(double value, int64_t digits)
     return rounded;
 }
 
+/* Rounds to a multiple of 10^places, places > 0, ties to even; exact, as in Python. Returns false
+ * when the result exceeds 63 bits. */
+static bool round_int(int64_t value, int64_t places, int64_t *out)
+{
+    uint64_t unit = 1, size = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    *out = 0;
+    if (places > 19) /* half of 10^20 is larger than any value; 10^19 still fits in 64 bits */
+        return true;
+    for (int64_t i = 0; i < places; i++)
+        unit *= 10;
+    uint64_t rest = size % unit;
+    bool up = rest > unit - rest || (rest == unit - rest && size / unit % 2 == 1);
+    size += up ? unit - rest : 0 - rest;
+    if (size > INT64_MAX)
+        return false;
+    *out = value < 0 ? -(int64_t)size : (int64_t)size;
+    return true;
+}
+
 FILTER(filter_round)
 {
     int64_t digits = arg[0].kind == WF_J_ABSENT ? 0 : wf_jint_of(&arg[0]);
@@ -417,8 +436,11 @@ FILTER(filter_round)
     if (!common && !up && !down)
         return wf_jrun_fail(r, "the method of round() must be common, ceil or floor");
     double value = wf_jfloat_of(&self);
+    int64_t whole = wf_jis_int(&self) ? wf_jint_of(&self) : 0;
+    if (common && digits < 0 && !round_int(whole, -digits, &whole))
+        return wf_jrun_fail(r, "a number is too large");
     if (common && wf_jis_int(&self))
-        *out = wf_jint(digits < 0 ? (int64_t)round_common(value, digits) : wf_jint_of(&self));
+        *out = wf_jint(whole);
     else if (common)
         *out = wf_jfloat(isfinite(value) ? round_common(value, digits) : value);
     else

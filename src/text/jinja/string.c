@@ -207,14 +207,14 @@ size_t wf_jstr_offset(const wf_jstr *s, size_t index)
  * linear. */
 wf_status wf_jstr_slice(wf_jrun *r, const wf_jstr *s, const wf_jvalue part[3], wf_jvalue *out)
 {
-    int64_t first, step;
-    size_t n, chars = wf_jstr_chars(s);
+    wf_jslice slice;
+    size_t chars = wf_jstr_chars(s);
     WF_TRY(wf_jrun_step_bytes(r, s->bytes));
-    WF_TRY(wf_jslice_plan(r, part, chars, &first, &step, &n));
-    if (step == 1) {
-        size_t from = wf_jstr_offset(s, (size_t)first);
+    WF_TRY(wf_jslice_plan(r, part, chars, &slice));
+    if (slice.step == 1) {
+        size_t from = wf_jstr_offset(s, (size_t)slice.first);
         wf_jstr rest = wf_jstr_part(s, from, s->bytes);
-        return wf_jstr_new(r, wf_jstr_part(&rest, 0, wf_jstr_offset(&rest, n)), out);
+        return wf_jstr_new(r, wf_jstr_part(&rest, 0, wf_jstr_offset(&rest, slice.n)), out);
     }
     size_t *offset = wf_jrun_alloc(r, chars + 1, sizeof *offset);
     if (!offset)
@@ -222,9 +222,10 @@ wf_status wf_jstr_slice(wf_jrun *r, const wf_jstr *s, const wf_jvalue part[3], w
     for (size_t i = 0; i < chars; i++)
         offset[i + 1] = offset[i] + wf_utf8_next(s->text + offset[i], s->bytes - offset[i], NULL);
     wf_jbuf b = {0};
-    /* wf_jslice_plan keeps first within [0, chars) for n steps. */
-    for (size_t i = 0; i < n; i++, first += step)
-        WF_TRY(wf_jbuf_part(r, &b, s, offset[first], offset[first + 1]));
+    /* wf_jslice_plan keeps `at` within [0, chars) for n steps. */
+    int64_t at = slice.first;
+    for (size_t i = 0; i < slice.n; i++, at += slice.step)
+        WF_TRY(wf_jbuf_part(r, &b, s, offset[at], offset[at + 1]));
     return wf_jbuf_take(r, &b, out);
 }
 

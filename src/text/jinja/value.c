@@ -8,7 +8,6 @@
  */
 #include "text/jinja/value.h"
 
-#include <math.h>
 #include <stdio.h>
 
 #include "text/jinja/string.h"
@@ -149,20 +148,20 @@ wf_status wf_jrange_new(wf_jrun *r, int64_t start, int64_t stop, int64_t step, w
     enum { MOST = 100000 };
     if (step == 0)
         return wf_jrun_fail(r, "the step of range() must not be 0");
-    /* In double, because stop - start can overflow. Rounding does not matter near the limit of
-     * 100,000. */
-    double count = ceil(((double)stop - (double)start) / (double)step);
-    if (count > MOST)
+    /* Unsigned, because stop - start can exceed 63 bits. */
+    uint64_t from = (uint64_t)start, to = (uint64_t)stop, by = (uint64_t)step;
+    uint64_t way = step > 0 ? (stop > start ? to - from : 0) : stop < start ? from - to : 0;
+    uint64_t n = way ? (way - 1) / (step > 0 ? by : 0 - by) + 1 : 0;
+    if (n > MOST)
         return wf_jrun_fail(r, "a range has more than %d items", MOST);
-    size_t n = count > 0 ? (size_t)count : 0;
-    WF_TRY(wf_jseq_new(r, WF_J_RANGE, n, out));
+    WF_TRY(wf_jseq_new(r, WF_J_RANGE, (size_t)n, out));
     wf_jseq *seq = out->u.seq;
     seq->range[0] = start;
     seq->range[1] = stop;
     seq->range[2] = step;
-    for (size_t i = 0; i < n; i++)
-        /* Cannot overflow: every item lies between start and stop. */
-        WF_TRY(wf_jseq_push(r, seq, wf_jint(start + (int64_t)i * step)));
+    for (uint64_t i = 0; i < n; i++)
+        /* Every item lies between start and stop, but i * step may not fit in 63 bits. */
+        WF_TRY(wf_jseq_push(r, seq, wf_jint((int64_t)(from + i * by))));
     return WF_OK;
 }
 
@@ -543,24 +542,21 @@ static wf_status bound(wf_jrun *r, const wf_jvalue *v, int64_t count, int64_t lo
     return WF_OK;
 }
 
-wf_status wf_jslice_plan(wf_jrun *r, const wf_jvalue part[3], size_t items, int64_t *first,
-                         int64_t *step, size_t *n)
+wf_status wf_jslice_plan(wf_jrun *r, const wf_jvalue part[3], size_t items, wf_jslice *out)
 {
-    int64_t count = (int64_t)items, stop;
-    WF_TRY(bound(r, &part[2], 0, 0, 0, 0, &stop)); /* only to check its type */
-    *step = wf_jis_int(&part[2]) ? wf_jint_of(&part[2]) : 1;
-    if (*step == 0)
+    int64_t count = (int64_t)items;
+    WF_TRY(bound(r, &part[2], 0, 0, 0, 0, &out->stop)); /* only to check its type */
+    int64_t step = wf_jis_int(&part[2]) ? wf_jint_of(&part[2]) : 1;
+    if (step == 0)
         return wf_jrun_fail(r, "the step of a slice must not be 0");
-    if (*step > count + 1) /* clamp the step to the length, so that sums cannot overflow */
-        *step = count + 1;
-    if (*step < -count - 1)
-        *step = -count - 1;
-    bool up = *step > 0;
+    step = step > count + 1 ? count + 1 : step < -count - 1 ? -count - 1 : step;
+    bool up = step > 0;
     int64_t low = up ? 0 : -1, high = up ? count : count - 1;
-    WF_TRY(bound(r, &part[0], count, low, high, up ? low : high, first));
-    WF_TRY(bound(r, &part[1], count, low, high, up ? high : low, &stop));
+    WF_TRY(bound(r, &part[0], count, low, high, up ? low : high, &out->first));
+    WF_TRY(bound(r, &part[1], count, low, high, up ? high : low, &out->stop));
     /* Both lie within [-1, count] and the stride within count + 1, so nothing here overflows. */
-    int64_t way = up ? stop - *first : *first - stop, stride = up ? *step : -*step;
-    *n = way > 0 ? (size_t)((way + stride - 1) / stride) : 0;
+    int64_t way = up ? out->stop - out->first : out->first - out->stop, stride = up ? step : -step;
+    out->n = way > 0 ? (size_t)((way + stride - 1) / stride) : 0;
+    out->step = step;
     return WF_OK;
 }

@@ -243,9 +243,14 @@ wf_status wf_jdict_find_text(wf_jrun *r, const wf_jdict *d, const char *text, si
 
 /* ---- Indices ---- */
 
-/* Resolves [start:stop:step] for `count` items; absent and None mean Python's defaults. The slice
- * has *n items: *first, *first + *step, ... */
-wf_status wf_jslice_plan(wf_jrun *r, const wf_jvalue part[3], size_t count, int64_t *first,
-                         int64_t *step, size_t *n);
+typedef struct { /* the n indices first, first + step, ... */
+    int64_t first, step;
+    int64_t stop; /* the second bound, from -1 to the number of items */
+    size_t n;
+} wf_jslice;
+
+/* Resolves [start:stop:step] for `count` items; absent and None mean Python's defaults. A step that
+ * is longer than the items is cut, so that sums of indices cannot overflow. */
+wf_status wf_jslice_plan(wf_jrun *r, const wf_jvalue part[3], size_t count, wf_jslice *out);
 
 #endif
