@@ -366,6 +366,11 @@ static void test_options(void **state)
              "more than 5 deep");
     wt_ok(ctx, render(ctx, calls, "{}", &(wf_template_options){.depth = 20}, &out));
     wf_rendered_free(ctx, &out);
+    /* Values may nest 16 times as deep as calls. */
+    const char *lists = "{% set ns = namespace(l=1) %}{% for i in range(99) %}"
+                        "{% set ns.l = [ns.l] %}{% endfor %}{{ ns.l }}";
+    wt_fails(ctx, render(ctx, lists, "{}", &(wf_template_options){.depth = 5}, &out), WF_ERR_FORMAT,
+             "more than 80 deep");
     wt_fails(ctx,
              render(ctx, "{{ 'a' * 9000 }}", "{}", &(wf_template_options){.bytes = 10000}, &out),
              WF_ERR_FORMAT, "needs more than 10000 bytes");

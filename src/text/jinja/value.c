@@ -68,7 +68,7 @@ wf_status wf_jrun_enter(wf_jrun *r)
 {
     if (r->frames >= r->max_frames)
         return wf_jrun_fail(r, "the template nests expressions or calls more than %d deep",
-                            r->max_calls);
+                            r->max_frames);
     r->frames++;
     return wf_jrun_step(r, 1);
 }
