@@ -14,6 +14,9 @@
 
 /* Bounds the output of one conversion, and keeps read_width far from overflow. */
 #define MAX_WIDTH 10000
+/* Room for the 309 digits of the largest double, 102 commas, the locale's decimal point, 60 digits
+ * after it and a percent sign. */
+#define NUMBER_BYTES 512
 /* A conversion costs a call of snprintf, whatever its width. */
 #define CONVERSION_STEPS 4
 
@@ -65,20 +68,18 @@ static void with_dot(char *text)
         bool known = strchr("0123456789+-einfaEINFA%", *s) != NULL;
         if (known)
             text[n++] = *s;
-        else if (strchr("0123456789", s[1]))
+        else if (s[1] && strchr("0123456789", s[1]))
             text[n++] = '.';
     }
     text[n] = '\0';
 }
 
-/* Inserts a comma before every third digit of the integer part. Leaves the text as it is if `room`
- * is too small. */
-static void insert_commas(char *text, size_t room)
+/* Inserts a comma before every third digit of the integer part. */
+static void insert_commas(char text[NUMBER_BYTES])
 {
     size_t digits = strspn(text, "0123456789"), n = strlen(text);
     size_t commas = digits ? (digits - 1) / 3 : 0;
-    if (n + commas >= room)
-        return;
+    wf_assert(n + commas < NUMBER_BYTES);
     memmove(text + digits + commas, text + digits, n - digits + 1);
     for (size_t i = digits, at = digits + commas, k = 1; i-- > 0; k++) {
         text[--at] = text[i];
@@ -90,8 +91,7 @@ static void insert_commas(char *text, size_t room)
 /* f->type is set: strchr would find 0 at the end of any string. */
 static wf_status put_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v, const spec *f)
 {
-    char digits[400 + 64], text[sizeof digits + 8];
-    /* At most 60, so that the largest double, 309 digits, fits in digits[]. */
+    char digits[NUMBER_BYTES], text[sizeof digits + 8];
     int precision = f->precision < 0 ? 6 : f->precision > 60 ? 60 : f->precision;
     bool negative;
     if (strchr("eEfFgG%", f->type)) {
@@ -130,7 +130,7 @@ static wf_status put_number(wf_jrun *r, wf_jbuf *b, const wf_jvalue *v, const sp
         }
     }
     if (f->commas)
-        insert_commas(digits, sizeof digits);
+        insert_commas(digits);
     const char *sign = negative ? "-" : f->sign == '+' ? "+" : f->sign == ' ' ? " " : "";
     snprintf(text, sizeof text, "%s%s", sign, digits);
     wf_jstr s = wf_jstr_literal(text);
