@@ -72,6 +72,8 @@ static const pair prints[] = {
     {"{% raw %}{{ x }}{% endraw %}{# gone #}!", "{{ x }}!"},
     {"{% generation %}{{ n }}{% endgeneration %}{% set y %}a{{ n }}{% endset %}{{ y }}", "3a3"},
     {"{{ strftime_now('%Y-%m-%d') }}", "2025-02-15"},
+    /* CPython takes a NUL as no conversion, so the number is not a string for :05d. */
+    {"{{ '{!\\0:05d}'.format(1) }}", "00001"},
     /* the longest number that a format prints */
     {"{{ '{:,.60f}'.format(1.7976931348623157e308) }}",
      "179,769,313,486,231,570,814,527,423,731,704,356,798,070,567,525,844,996,598,917,"
@@ -187,6 +189,10 @@ static const pair mistakes[] = {
     {"{{ range(0, 2, 1)[::9223372036854775807][::2] }}", "chat, line 1: a number is too large"},
     {"{{ range(9223372036854775806, -2, -9223372036854775807)[::-1] }}",
      "chat, line 1: a number is too large"},
+    {"{{ '%\\0' % 1 }}", "chat, line 1: a format has an invalid conversion after %"},
+    {"{{ '%(b)\\0' % d }}", "chat, line 1: a format has an invalid conversion after %"},
+    {"{{ '{:\\0}'.format(1) }}", "chat, line 1: a format has invalid text between { and }"},
+    {"{{ '{:\\0<4}'.format(1) }}", "chat, line 1: a format has invalid text between { and }"},
     {"{{ 9223372036854775807|round(-19) }}", "chat, line 1: a number is too large"},
     {"{{ n|nope }}", "chat, line 1: unknown filter 'nope'"},
     {"{{ n is nope }}", "chat, line 1: unknown test 'nope'"},

@@ -222,6 +222,8 @@ static wf_status read_percent_spec(wf_jrun *r, const wf_jstr *s, size_t *at, spe
  * number. */
 static wf_status put_percent(wf_jrun *r, wf_jbuf *b, wf_jvalue v, spec *f)
 {
+    if (!f->type) /* strchr would find a NUL at the end of any string */
+        return wf_jrun_fail(r, "a format has an invalid conversion after %%");
     if (strchr("sra", f->type)) {
         /* A zero pads numbers only. */
         if (f->fill == '0') {
@@ -320,7 +322,8 @@ static wf_status read_brace_spec(wf_jrun *r, const wf_jstr *s, spec *f)
     }
     if (good && at < s->bytes)
         f->type = s->text[at++];
-    if (!good || at != s->bytes)
+    /* A NUL would count as a fill or type that is not given. */
+    if (!good || at != s->bytes || (s->bytes && memchr(s->text, '\0', s->bytes)))
         return wf_jrun_fail(r, "a format has invalid text between { and }");
     return WF_OK;
 }
@@ -396,12 +399,15 @@ static wf_status put_field(wf_jrun *r, wf_jbuf *b, const wf_jstr *inside, const 
     WF_TRY(find_field(r, &field, args, next, &v));
     end = n;
     if (n < inside->bytes && inside->text[n] == '!') {
+        char to = n + 1 < inside->bytes ? inside->text[n + 1] : '?';
         end = n + 2;
-        if (end > inside->bytes || !strchr("sr", inside->text[n + 1]))
+        if (to != '\0' && to != 's' && to != 'r') /* CPython takes a NUL as no conversion */
             return wf_jrun_fail(r, "a format has invalid text between { and }");
         wf_jbuf own = {0};
-        WF_TRY(inside->text[n + 1] == 'r' ? wf_jprint_repr(r, &own, v) : wf_jprint(r, &own, v));
-        WF_TRY(wf_jbuf_take(r, &own, &v));
+        if (to)
+            WF_TRY(to == 'r' ? wf_jprint_repr(r, &own, v) : wf_jprint(r, &own, v));
+        if (to)
+            WF_TRY(wf_jbuf_take(r, &own, &v));
     }
     if (end < inside->bytes) {
         wf_jstr rest = wf_jstr_part(inside, end + 1, inside->bytes);
