@@ -271,6 +271,12 @@ static void test_sink_fails(void **state)
         assert_int_equal(wt_live_blocks(ctx), 0);
     }
     assert_int_equal(files_in_folder(), 0);
+    /* A sink that has no temporary file removes none, even one called like its template. */
+    wt_ok(ctx, wf_file_write(ctx, in_folder("out.XXXXXX"), "foreign", 7));
+    wf_ctx_fail_io(ctx, 1);
+    wt_fails(ctx, wf_sink_open(ctx, in_folder("out"), &s), WF_ERR_IO, "out");
+    expect_file(ctx, in_folder("out.XXXXXX"), "foreign", 7);
+    unlink(in_folder("out.XXXXXX"));
 }
 
 /* RLIMIT_FSIZE stands in for a full disk. */

@@ -27,6 +27,7 @@ struct wf_sink {
     wf_ctx *ctx;
     char *path;      /* final path, links resolved */
     char *temporary; /* name until the commit; NULL: written in place, or committed */
+    bool created;    /* `temporary` names a file of this sink */
     int fd;          /* -1: closed */
     char *gathered;  /* [GATHER_BYTES] write buffer, of which `count` bytes are used */
     size_t count;
@@ -54,7 +55,8 @@ static bool open_fd(wf_sink *s, bool in_place)
         return s->fd >= 0;
     }
     s->fd = mkstemp(s->temporary); /* mode 0600 */
-    return s->fd >= 0 && fcntl(s->fd, F_SETFD, FD_CLOEXEC) == 0 &&
+    s->created = s->fd >= 0;
+    return s->created && fcntl(s->fd, F_SETFD, FD_CLOEXEC) == 0 &&
            fchmod(s->fd, wf_file_mode()) == 0;
 }
 
@@ -191,7 +193,8 @@ void wf_sink_free(wf_sink *s)
         return;
     if (s->fd >= 0)
         close(s->fd);
-    if (s->temporary)
+    /* Before mkstemp succeeds, the name may be that of a foreign file. */
+    if (s->temporary && s->created)
         unlink(s->temporary);
     wf_mem_free(s->ctx, s->temporary);
     wf_mem_free(s->ctx, s->gathered);
