@@ -313,7 +313,7 @@ static const char *const charged[] = {
     "{% set d = {} %}{% for i in range(100) %}{{ d.update({'k' ~ i: i}) }}{% endfor %}"
     "{{ ([''] * 1000)|map('map', 'upper', **d)|list|length }}",
     "{{ ('%d' * 5000) % ((1,) * 5000) }}",
-    "{{ [0.1] * 400 }}",
+    "{{ [0.1] * 1500 }}",
     /* keys and names of equal length that differ only at their end */
     "{% set s = 'a' * 2000 ~ 'b' ~ 'a' * 2000 %}{% set d = {} %}{% for i in range(20) %}"
     "{{ d.update({s[i:i + 2001]: 1}) }}{% endfor %}{% for i in range(20) %}"
