@@ -129,17 +129,52 @@ static uint64_t hash_states(wf_ctx *ctx, const wf_trainer *t)
     return h;
 }
 
-static curve train(wf_ctx *ctx, const char *name, const wf_train_options *o)
+/* A run on a device: its curve, what step TRAFFIC_STEP transferred, and the memory it took. */
+typedef struct {
+    curve curve;
+    uint64_t in, out, copied, allocations; /* of one step: bytes, and their number */
+    size_t planned, now, peak; /* bytes of device memory: planned, at the end, at most */
+} record;
+#define TRAFFIC_STEP 3 /* the steps before it warm up */
+
+/* Adds what the executables have transferred so far, times `sign`. */
+static void add_traffic(const wf_trainer *t, record *r, int sign)
 {
+    for (int f = 0; f < WF_TRAIN_COUNT; f++) {
+        wf_run_stats stats = {0};
+        if (t->exec[f])
+            wf_exec_stats(t->exec[f], &stats);
+        r->in += (uint64_t)sign * stats.bytes_in;
+        r->out += (uint64_t)sign * stats.bytes_out;
+        r->copied += (uint64_t)sign * stats.bytes_copied;
+        r->allocations += (uint64_t)sign * stats.allocations;
+    }
+}
+
+static record train(wf_ctx *ctx, const char *name, const wf_train_options *options)
+{
+    wf_train_options o = *options;
     wf_device *device;
-    curve c = {0};
+    wf_setup s;
+    wf_setup_plan plan;
+    record r = {0};
+    o.steps = STEPS;
     wt_ok(ctx, wf_device_open(ctx, name, &device));
-    wf_trainer *t = open_trainer(ctx, device, o);
-    make_steps(ctx, t, o, STEPS, &c);
-    c.states = hash_states(ctx, t);
+    wt_ok(ctx, wf_setup_make(ctx, &o, VOCABULARY, &s));
+    wt_ok(ctx, wf_setup_plan_memory(&s, device, NULL, &plan));
+    wf_setup_free(&s);
+    wf_trainer *t = open_trainer(ctx, device, &o);
+    make_steps(ctx, t, &o, TRAFFIC_STEP - 1, &r.curve);
+    add_traffic(t, &r, -1);
+    make_steps(ctx, t, &o, 1, &r.curve);
+    add_traffic(t, &r, 1);
+    make_steps(ctx, t, &o, STEPS - TRAFFIC_STEP, &r.curve);
+    r.planned = plan.total;
+    wf_device_memory(device, &r.now, &r.peak);
+    r.curve.states = hash_states(ctx, t);
     wf_trainer_free(t);
     wf_device_close(device);
-    return c;
+    return r;
 }
 
 static void assert_same(const curve *a, const curve *b)
@@ -160,16 +195,16 @@ static const wf_train_options setups[] = {
 };
 #define SETUPS (int)(sizeof setups / sizeof *setups)
 
-/* Returns the curve of a setup on the device under test. Trains once; later calls return the same
- * curve, so each test trains only the run that it compares with. */
-static curve trained(wf_ctx *ctx, int setup)
+/* Returns the run of a setup on the device under test. Trains once; later calls return the same
+ * record, so each test trains only the run that it compares with. */
+static record trained(wf_ctx *ctx, int setup)
 {
-    static curve curves[SETUPS];
+    static record records[SETUPS];
     static bool known[SETUPS];
     if (!known[setup])
-        curves[setup] = train(ctx, device_under_test(), &setups[setup]);
+        records[setup] = train(ctx, device_under_test(), &setups[setup]);
     known[setup] = true;
-    return curves[setup];
+    return records[setup];
 }
 
 /* ---- Guarantees ---- */
@@ -178,87 +213,48 @@ static curve trained(wf_ctx *ctx, int setup)
  * nothing else. */
 static void test_traffic(void **state)
 {
-    wf_ctx *ctx = *state;
     for (int i = 0; i < SETUPS; i++) {
         const wf_train_options *o = &setups[i];
-        wf_device *device;
-        curve c;
-        wf_run_stats before[WF_TRAIN_COUNT] = {0}, after;
-        uint64_t in = 0, out = 0, copied = 0, allocations = 0;
-        wt_ok(ctx, wf_device_open(ctx, device_under_test(), &device));
-        wf_trainer *t = open_trainer(ctx, device, o);
-        make_steps(ctx, t, o, 2, &c);
-        for (int f = 0; f < WF_TRAIN_COUNT; f++)
-            if (t->exec[f])
-                wf_exec_stats(t->exec[f], &before[f]);
-        make_steps(ctx, t, o, 1, &c);
-        for (int f = 0; f < WF_TRAIN_COUNT; f++) {
-            if (!t->exec[f])
-                continue;
-            wf_exec_stats(t->exec[f], &after);
-            in += after.bytes_in - before[f].bytes_in;
-            out += after.bytes_out - before[f].bytes_out;
-            copied += after.bytes_copied - before[f].bytes_copied;
-            allocations += after.allocations - before[f].allocations;
-        }
+        record r = trained(*state, i);
         int64_t batches = o->accumulate > 0 ? o->accumulate : 1;
-        assert_int_equal(in, 2 * batches * o->batch * o->length * 4 + 4);
-        assert_int_equal(out, WF_REPORT_COUNT * 4);
-        assert_int_equal(allocations, 0);
-        print_message("%s, setup %d: %d bytes in, %d out, %d copied on the device a step\n",
-                      device_under_test(), i, (int)in, (int)out, (int)copied);
-        wf_trainer_free(t);
-        wf_device_close(device);
+        print_message("%s, setup %d: %d bytes in, %d out, %d copied on the device per step\n",
+                      device_under_test(), i, (int)r.in, (int)r.out, (int)r.copied);
+        assert_int_equal(r.in, 2 * batches * o->batch * o->length * 4 + 4);
+        assert_int_equal(r.out, WF_REPORT_COUNT * 4);
+        assert_int_equal(r.allocations, 0);
     }
 }
 
 /* The plan predicts the device's memory to the byte. */
 static void test_planned_is_taken(void **state)
 {
-    wf_ctx *ctx = *state;
     for (int i = 0; i < SETUPS; i++) {
-        wf_train_options o = setups[i];
-        wf_device *device;
-        wf_setup s;
-        wf_setup_plan plan;
-        size_t now, peak;
-        curve c;
-        o.steps = STEPS;
-        wt_ok(ctx, wf_device_open(ctx, device_under_test(), &device));
-        wt_ok(ctx, wf_setup_make(ctx, &o, VOCABULARY, &s));
-        wt_ok(ctx, wf_setup_plan_memory(&s, device, NULL, &plan));
-        wf_setup_free(&s);
-        wf_trainer *t = open_trainer(ctx, device, &o);
-        make_steps(ctx, t, &o, 2, &c);
-        wf_device_memory(device, &now, &peak);
-        assert_int_equal(now, plan.total);
-        assert_int_equal(peak, plan.total);
-        wf_trainer_free(t);
-        wf_device_close(device);
+        record r = trained(*state, i);
+        assert_int_equal(r.now, r.planned);
+        assert_int_equal(r.peak, r.planned);
     }
 }
 
-/* Two runs have the same bits, and so has a run with recomputation. */
-static void test_repeats(void **state)
+/* A run with recomputation has the same bits. test_resumes repeats the run without it. */
+static void test_recomputes(void **state)
 {
     for (int i = 0; i < SETUPS; i++) {
         wf_train_options o = setups[i];
-        curve first = trained(*state, i);
-        curve again = train(*state, device_under_test(), &o);
-        assert_same(&first, &again);
+        record first = trained(*state, i);
         o.recompute = 1;
-        curve recomputed = train(*state, device_under_test(), &o);
-        assert_same(&first, &recomputed);
+        record recomputed = train(*state, device_under_test(), &o);
+        assert_same(&first.curve, &recomputed.curve);
+        assert_int_equal(recomputed.peak, recomputed.planned);
     }
 }
 
-/* Trains the second half from a checkpoint, in a new trainer. */
+/* Repeats the run, and trains its second half from a checkpoint in a new trainer: the same bits. */
 static void test_resumes(void **state)
 {
     wf_ctx *ctx = *state;
     for (int i = 0; i < SETUPS; i++) {
         const wf_train_options *o = &setups[i];
-        curve whole = trained(ctx, i), parts = {0};
+        curve whole = trained(ctx, i).curve, parts = {0};
         wt_scratch scratch;
         bool exact;
         wt_scratch_make(&scratch);
@@ -289,8 +285,8 @@ static void test_agrees_with_cpu(void **state)
 {
     static const double bounds[SETUPS] = {2e-5, 1e-2, 2e-3, 1e-2};
     for (int i = 0; i < SETUPS; i++) {
-        curve here = trained(*state, i);
-        curve cpu = train(*state, "cpu", &setups[i]);
+        curve here = trained(*state, i).curve;
+        curve cpu = train(*state, "cpu", &setups[i]).curve;
         double loss = 0, norm = 0;
         for (int k = 0; k < STEPS; k++) {
             loss = fmax(loss, fabs(here.loss[k] - cpu.loss[k]));
@@ -305,7 +301,7 @@ static void test_agrees_with_cpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_traffic), wt_test(test_planned_is_taken), wt_test(test_repeats),
+        wt_test(test_traffic), wt_test(test_planned_is_taken), wt_test(test_recomputes),
         wt_test(test_resumes), wt_test(test_agrees_with_cpu),
     };
     if (!wt_can_open(device_under_test()))
