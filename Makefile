@@ -51,23 +51,7 @@ check: ## check quickly while you work: format, layers, a release build without 
 
 test: ## install missing packages, build twice (release, sanitizers), run every check and test
 	@tools/deps.sh test
-	@tools/fetch.sh start
-	tools/format.sh --check
-	tools/check_layers.sh --selftest
-	tools/check_layers.sh
-	$(call tree,build-test,Release,ON,$(ONE_GPU))
-	$(call tree,build-sanitize,Sanitize,ON)
-	@tools/fetch.sh wait
-	tools/check_symbols.sh build-test/libweft.so include/weft.h
-	tools/check_baseline.sh build-test
-	tools/evidence.sh --quiet build-test/weft
-	$(call ctest,build-test,-LE long)
-	$(call ctest,build-sanitize,-LE long)
-	tools/check_threads.sh build-thread
-	@tools/slowest.sh build-test build-sanitize
-	@echo
-	@echo "Everything passed: format, layers, exported symbols, claims, all tests in Release," \
-	    "all tests with the address and undefined-behaviour sanitizers, and the thread sanitizer."
+	@tools/test.sh $(CMAKE_FLAGS)
 
 test-long: ## run the tests that take many minutes and are not in "make test"
 	@tools/deps.sh test

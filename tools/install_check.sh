@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
 }
 END
 cat >"$dir/consumer/CMakeLists.txt" <<END
-cmake_minimum_required(VERSION 3.20)
+cmake_minimum_required(VERSION 3.21)
 project(consumer C)
 find_package(weft $version REQUIRED)
 add_executable(consumer main.c)

@@ -1,0 +1,82 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# usage: tools/test.sh [CMAKE_FLAGS...]
+# The body of "make test": checks, a Release tree (build-test) and a sanitized tree (build-sanitize) with their
+# tests, and the thread sanitizer (build-thread). The flags are for both trees.
+#
+# The sanitized tree compiles at the lowest priority while the Release tests run, and the thread sanitizer runs
+# beside the sanitized tests. Tests leave processors idle, for example while they wait for a file or at the end
+# of a list, and these gaps are most of what the two steps need.
+set -eu
+cd "$(dirname "$0")/.."
+jobs=$(nproc 2>/dev/null || echo 1)
+logs=$(mktemp -d)
+trap 'for pid in "$logs"/*.pid; do kill -- "-$(cat "$pid")" || true; done 2>/dev/null; rm -rf "$logs"' EXIT
+trap 'exit 130' INT TERM
+
+# step COMMAND...: prints a command and runs it.
+step() {
+    echo "$*"
+    "$@"
+}
+
+# configure FOLDER BUILD_TYPE FLAGS...
+configure() {
+    folder=$1 type=$2
+    shift 2
+    cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE="$type" -DWEFT_TESTS=ON "$@"
+}
+
+# later NAME COMMAND...: starts a command in the background at the lowest priority, in a process group that an
+# interrupted run ends.
+later() {
+    name=$1
+    shift
+    setsid nice -n 19 sh -c '"$@" && echo passed >"$0"; rm "${0%.result}.pid"' "$logs/$name.result" "$@" \
+        >"$logs/$name.log" 2>&1 </dev/null &
+    echo $! >"$logs/$name.pid"
+}
+
+# finish NAME: waits for a command of "later" and prints its output. Exits if it failed.
+finish() {
+    while [ -e "$logs/$1.pid" ]; do
+        sleep 0.2
+    done
+    cat "$logs/$1.log"
+    [ -e "$logs/$1.result" ] || { echo "make test: $1 failed" && exit 1; }
+}
+
+# tests FOLDER: runs the tests of a tree. Those that take many minutes are for "make test-long".
+tests() {
+    step ctest --test-dir "$1" --output-on-failure --no-tests=error -j "$jobs" -LE long \
+        --output-junit "$PWD/$1/junit.xml"
+}
+
+tools/fetch.sh start
+step tools/format.sh --check
+step tools/check_layers.sh --selftest
+step tools/check_layers.sh
+
+# One GPU architecture: each other one takes minutes to compile. Where no GPU can run the kernels, they are
+# compiled without most optimisations, which halves the time.
+optimize=ON
+nvidia-smi >/dev/null 2>&1 || optimize=OFF
+configure build-test Release -DWEFT_CUDA_ARCHITECTURES=90a -DWEFT_CUDA_PTX=OFF \
+    -DWEFT_CUDA_OPTIMIZE=$optimize "$@"
+cmake --build build-test
+configure build-sanitize Sanitize "$@"
+later sanitized_build cmake --build build-sanitize
+tools/fetch.sh wait
+step tools/check_symbols.sh build-test/libweft.so include/weft.h
+step tools/check_baseline.sh build-test
+step tools/evidence.sh --quiet build-test/weft
+tests build-test
+finish sanitized_build
+later thread_sanitizer tools/check_threads.sh build-thread
+tests build-sanitize
+finish thread_sanitizer
+
+tools/slowest.sh Release=build-test/junit.xml sanitized=build-sanitize/junit.xml
+echo
+echo "Everything passed: format, layers, exported symbols, claims, all tests in Release," \
+    "all tests with the address and undefined-behaviour sanitizers, and the thread sanitizer."
