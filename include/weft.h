@@ -29,8 +29,8 @@
  *
  *   Every _free and _close function accepts NULL. Free objects in the reverse order of their
  *   creation, the context last. wf_session_free and wf_device_close refuse a wrong order: the
- *   object stays valid, and an error is logged. The default log drops it. Other wrong orders are
- *   not detected.
+ *   object stays valid, and a message is logged as WF_LOG_ERROR. The default log drops it. Other
+ *   wrong orders are not detected.
  *
  * Building graphs
  *   Functions that add to a graph return the new value, which the graph owns, or NULL. The graph
@@ -114,8 +114,9 @@ WF_API wf_status wf_ctx_status(const wf_ctx *ctx);
 WF_API const char *wf_ctx_message(const wf_ctx *ctx);
 /* Resets status and message. */
 WF_API void wf_ctx_clear(wf_ctx *ctx);
-/* Sends log messages to fn. NULL, the default, drops them. Errors are also logged, as
- * WF_LOG_DEBUG. */
+/* Sends log messages to fn. NULL, the default, drops them. The message of every call that fails is
+ * also logged, as WF_LOG_DEBUG: the caller has the status. WF_LOG_ERROR is for errors that no
+ * status reports. */
 WF_API void wf_ctx_set_log(wf_ctx *ctx, wf_log_fn *fn, void *user);
 
 /* Host memory that the context's objects hold. Bytes are the sizes requested from the allocator. */
@@ -183,8 +184,9 @@ WF_API const char *wf_device_kind(int index);
  * "pjrt:PLUGIN.so", "pjrt:PLUGIN.so,name=value,..." (options of the plugin). `weft devices` lists
  * all kinds and their options. */
 WF_API wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out);
-/* Free the device's sessions, generators and trainers first. A device that still has sessions stays
- * open, and an error is logged. Close it again later. */
+/* Free the device's sessions, generators and trainers first. A generator and a trainer hold one
+ * session each. A device that still has sessions stays open, and a message is logged as
+ * WF_LOG_ERROR. Close it again later. */
 WF_API void wf_device_close(wf_device *device);
 /* Allows kernels whose results may vary from run to run, in executables that are compiled later.
  * Off by default. */
@@ -379,7 +381,8 @@ WF_API wf_value *wf_dropout(wf_graph *g, wf_value *x, wf_value *key, double p);
 
 /* Update ops replace version n of a state by version n+1, in place. All readers of version n must
  * come before the update. Update ops return the new version. `apply` is a u8 scalar: 0 leaves the
- * state bitwise unchanged; NULL always applies. */
+ * state bitwise unchanged; NULL always applies, also a gradient with NaN. wf_grad_scaled and
+ * wf_unscale compute an `apply` that skips such gradients. */
 /* state := x. */
 WF_API wf_value *wf_assign(wf_graph *g, wf_value *state, wf_value *x, wf_value *apply);
 /* state := state + x. */
@@ -494,7 +497,7 @@ typedef struct wf_exec wf_exec;
 
 WF_API wf_status wf_session_new(wf_device *device, wf_session **out);
 /* Frees the session and its states. Free the session's executables first. A session that still has
- * executables stays alive, and an error is logged. Free it again later. */
+ * executables stays alive, and a message is logged as WF_LOG_ERROR. Free it again later. */
 WF_API void wf_session_free(wf_session *session);
 /* Copy a whole state, as raw elements of its type, between host and device. `bytes` must be the
  * state's exact size. A state exists after a graph that contains it was compiled, or after
@@ -1090,14 +1093,17 @@ typedef struct {
     int64_t tokens, skipped;  /* totals: tokens seen, steps skipped */
     size_t memory;            /* bytes */
     double left;              /* estimated seconds to the end */
-    bool applied;             /* false: the step was skipped and no state changed */
+    /* False: the step was skipped. No weight, moment or average changed; the loss scale and the
+     * counters of steps did. */
+    bool applied;
 } wf_train_step;
 
 /* Provides batch number `index`, counted from 0 at the beginning of training. The caller owns *out;
  * the library borrows it until its next call of this function. */
 typedef wf_status wf_batch_fn(void *user, int64_t index, const wf_batch **out);
 /* Makes one update from `accumulate` batches, which it requests from `next`. Fails with
- * WF_ERR_DEVICE after `patience` skipped steps in a row. */
+ * WF_ERR_DEVICE after `patience` skipped steps in a row. After any other failure with accumulate
+ * above 1, continue in a new trainer: this one keeps the gradients that it had summed. */
 WF_API wf_status wf_trainer_step(wf_trainer *trainer, wf_batch_fn *next, void *user,
                                  wf_train_step *out);
 /* Computes the summed loss of a batch in nats and the number of targets with loss. Uses no dropout
@@ -1110,11 +1116,15 @@ WF_API wf_status wf_trainer_generate(wf_trainer *trainer, const int32_t *prompt,
                                      int64_t limit, const wf_sampling *sampling, int32_t **ids,
                                      size_t *nids);
 /* Writes a checkpoint to an existing folder: the model (or adapter) as a Hugging Face (or PEFT)
- * folder, the optimizer's states and the counters. */
+ * folder, the optimizer's states and the counters. Each file is complete or absent, but the folder
+ * is not atomic: save to a new folder and rename it afterwards. Tensors are synced to disk,
+ * trainer.json (written last) is not, and there are no checksums. wf_train adds all three. */
 WF_API wf_status wf_trainer_save(wf_trainer *trainer, const char *folder);
-/* Continues from a checkpoint. *exact: training continues bitwise equal to an uninterrupted run;
- * otherwise the log gives the reason. Fails with WF_ERR_USAGE if the checkpoint has another model,
- * or settings that change the computation. */
+/* Continues from a checkpoint of wf_trainer_save. *exact: training continues bitwise equal to an
+ * uninterrupted run. Fails with WF_ERR_USAGE if the checkpoint has another model, optimizer, ema,
+ * or rank, alpha or targets of adapters. It also fails if wf_train wrote the checkpoint, because it
+ * then belongs to that run's data. Other settings that change results (batch, rate, compute, seed,
+ * ...) and other kernels only clear *exact; the reason is logged as WF_LOG_WARN. */
 WF_API wf_status wf_trainer_load(wf_trainer *trainer, const char *folder, bool *exact);
 /* Writes the model as wf_model_convert does, or the adapter as a PEFT folder. `type` as in
  * wf_convert_options. */
@@ -1154,8 +1164,8 @@ typedef struct {
     const char *sample_prompt; /* default: the beginning of a document */
     int64_t sample_tokens;     /* default 64 */
     const char *export_type;   /* matrices of OUT/model.gguf; default "f32"; "none": no file */
-    size_t memory;             /* limit for the plan in bytes; default: the device's free memory */
-    bool fit;                  /* adjust batch, accumulation and recomputation to fit */
+    size_t memory; /* limit for the plan in bytes; default: wf_device_available, if that is known */
+    bool fit;      /* adjust batch, accumulation and recomputation to fit */
     const wf_train_events *events; /* may be NULL */
 } wf_run_options;
 
