@@ -11,8 +11,11 @@ double wf_number_round(wf_type type, double v);
 /* Plain types. */
 void wf_numbers_store(wf_type type, const double *from, void *to, int64_t count);
 double wf_number_load(wf_type type, const void *from, int64_t index);
-/* The same for quantized blocks (number_block.c). */
+/* The same for quantized blocks (number_block.c). A type without a definition there falls back to
+ * the decoder of the devices, so comparisons of its elements prove nothing. */
 double wf_number_of_block(wf_type type, const void *from, int64_t index);
+/* Returns whether number_block.c defines the quantized type. */
+bool wf_number_block_defined(wf_type type);
 /* Returns a value that no kernel may read: NaN, or an integer that is not a valid index or
  * count. */
 double wf_number_poison(wf_type type);

@@ -30,12 +30,37 @@ static int half_byte(const uint8_t *q, int i)
     return bits(q[i % 16], i / 16 * 4, 4);
 }
 
-/* 256 elements in 144 bytes: f16 d, f16 dmin, 8 scales and 8 minima of 6 bits in 12 bytes, 128
- * bytes of 4-bit numbers. Groups of 32; two groups share 32 bytes, the even one in the low halves.
- * An element is d scale number - dmin min. */
-static double number_q4_k(const uint8_t *b, int i)
+/* 32 elements in 34 bytes: f16 d, 32 signed bytes. */
+static double number_q8_0(const uint8_t *b, int i)
 {
-    const uint8_t *s = b + 4, *q = b + 16;
+    return half(b) * (int8_t)b[2 + i];
+}
+
+/* 32 elements in 18 bytes: f16 d, 16 bytes of 4-bit numbers. */
+static double number_q4_0(const uint8_t *b, int i)
+{
+    return half(b) * (half_byte(b + 2, i) - 8);
+}
+
+/* 32 elements in 20 bytes: f16 d, f16 minimum, 16 bytes of 4-bit numbers. */
+static double number_q4_1(const uint8_t *b, int i)
+{
+    return half(b) * half_byte(b + 4, i) + half(b + 2);
+}
+
+/* 32 elements in 22 bytes: f16 d, 32 bits, of which bit i is the fifth bit of element i, 16 bytes
+ * with the lower 4 bits. */
+static double number_q5_0(const uint8_t *b, int i)
+{
+    return half(b) * (half_byte(b + 6, i) + 16 * bits(b[2 + i / 8], i % 8, 1) - 16);
+}
+
+/* Returns element i of q4_K or q5_K, whose number is q. Both begin with f16 d, f16 dmin, 8 scales
+ * and 8 minima of 6 bits in 12 bytes, one of each per group of 32. An element is d scale q - dmin
+ * min. */
+static double scaled_k(const uint8_t *b, int i, int q)
+{
+    const uint8_t *s = b + 4;
     int group = i / 32, scale, min;
     /* The upper two bits of the last four groups are in the bytes of the first four. */
     if (group < 4) {
@@ -45,8 +70,27 @@ static double number_q4_k(const uint8_t *b, int i)
         scale = bits(s[group + 4], 0, 4) + 16 * bits(s[group - 4], 6, 2);
         min = bits(s[group + 4], 4, 4) + 16 * bits(s[group], 6, 2);
     }
-    int number = bits(q[i / 64 * 32 + i % 32], group % 2 * 4, 4);
-    return half(b) * scale * number - half(b + 2) * min;
+    return half(b) * scale * q - half(b + 2) * min;
+}
+
+/* Returns the lower 4 bits of element i of q4_K or q5_K. Two groups share 32 bytes, the even one in
+ * the low halves. */
+static int low_k(const uint8_t *q, int i)
+{
+    return bits(q[i / 64 * 32 + i % 32], i / 32 % 2 * 4, 4);
+}
+
+/* 256 elements in 144 bytes: scales as above, 128 bytes of 4-bit numbers. */
+static double number_q4_k(const uint8_t *b, int i)
+{
+    return scaled_k(b, i, low_k(b + 16, i));
+}
+
+/* 256 elements in 176 bytes: scales as above, 32 bytes with the fifth bits, of which element i has
+ * bit i / 32 of byte i % 32, 128 bytes with the lower 4 bits. */
+static double number_q5_k(const uint8_t *b, int i)
+{
+    return scaled_k(b, i, low_k(b + 48, i) + 16 * bits(b[16 + i % 32], i / 32, 1));
 }
 
 /* 256 elements in 210 bytes: 128 bytes with the lower 4 bits, 64 with the upper 2, 16 scales of 8
@@ -60,20 +104,26 @@ static double number_q6_k(const uint8_t *b, int i)
     return half(b + 208) * (int8_t)b[192 + i / 16] * (number - 32);
 }
 
+typedef double definition(const uint8_t *block, int i);
+static definition *const definitions[WF_TYPE_COUNT] = {
+    [WF_Q8_0] = number_q8_0, [WF_Q4_0] = number_q4_0, [WF_Q4_1] = number_q4_1,
+    [WF_Q5_0] = number_q5_0, [WF_Q4_K] = number_q4_k, [WF_Q5_K] = number_q5_k,
+    [WF_Q6_K] = number_q6_k,
+};
+
+bool wf_number_block_defined(wf_type type)
+{
+    return definitions[type] != NULL;
+}
+
 double wf_number_of_block(wf_type type, const void *from, int64_t index)
 {
     const wf_type_info *info = wf_type_get(type);
     const uint8_t *b = (const uint8_t *)from + index / info->block * info->block_bytes;
     int i = (int)(index % info->block);
-    switch (type) {
-    case WF_Q8_0: return half(b) * (int8_t)b[2 + i];
-    case WF_Q4_0: return half(b) * (half_byte(b + 2, i) - 8);
-    case WF_Q4_1: return half(b) * half_byte(b + 4, i) + half(b + 2);
-    case WF_Q4_K: return number_q4_k(b, i);
-    case WF_Q6_K: return number_q6_k(b, i);
-    default: break;
-    }
-    float x[8]; /* a type without a second definition here: by its own */
+    if (definitions[type])
+        return definitions[type](b, i);
+    float x[8];
     wf_block_decode8(type, b, i / 8, x);
     return x[i % 8];
 }
