@@ -13,8 +13,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json_tree.h"
 #include "model_fixture.h"
 #include "program.h"
+#include "support.h"
 
 static wt_program p;
 
@@ -287,6 +289,38 @@ static void test_restart(void **state)
              "test -d $D/r/step-00000005.bak-1 && test -d $D/r/step-00000004.bak-2");
 }
 
+/* Steps whose gradient is NaN are reported without a sign, and the log stays valid JSON with null in
+ * place of NaN. */
+static void test_nan(void **state)
+{
+    wf_ctx *ctx;
+    int steps = 0, nulls = 0;
+    (void)state;
+    shell_ok("$W train " SHAPE "--out $D/nan --steps 8 --rate 1000 --warmup 0 --compute f16 "
+             "--valid-every 4 --export none --log-every 1");
+    wt_program_err(&p, "was skipped: its gradient norm is not finite (nan)");
+    wt_program_err(&p, "loss nan");
+    assert_null(strstr(p.err, "-nan"));
+    shell_ok("cat $D/nan/log.jsonl");
+    assert_int_equal(wf_ctx_new(&ctx), WF_OK);
+    for (const char *line = p.out, *end; (end = strchr(line, '\n')); line = end + 1) {
+        wf_arena arena;
+        wf_json_node *json;
+        wf_arena_init(&arena, ctx);
+        wt_ok(ctx, wf_json_parse(&arena, "log.jsonl", line, (size_t)(end - line), &json));
+        if (wf_json_is(wf_json_get(json, "event"), "step")) {
+            const wf_json_node *norm = wf_json_get(json, "norm");
+            steps++;
+            assert_non_null(norm);
+            nulls += norm->kind == WF_JSON_NULL;
+        }
+        wf_arena_free(&arena);
+    }
+    assert_int_equal(steps, 8);
+    assert_true(nulls > 0);
+    wf_ctx_free(ctx);
+}
+
 /* Retention removes only checkpoints of this run and its predecessors: no other run's checkpoints,
  * no user's files. */
 static void test_retention(void **state)
@@ -482,6 +516,7 @@ int main(void)
         cmocka_unit_test(test_fit),           cmocka_unit_test(test_finetune),
         cmocka_unit_test(test_zeros),         cmocka_unit_test(test_other_config),
         cmocka_unit_test(test_other_kernels), cmocka_unit_test(test_padding),
+        cmocka_unit_test(test_nan),
     };
     return cmocka_run_group_tests_name("cli_train", tests, make, clean);
 }

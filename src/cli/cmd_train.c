@@ -151,8 +151,11 @@ static void show_step(void *user, const wf_train_step *s)
     (void)user;
     wf_live_step(&live, s);
     if (!s->applied)
-        wf_live_say(&live, "step %lld was skipped: its gradient norm is %g", (long long)s->step,
-                    s->norm);
+        wf_live_say(&live,
+                    isfinite(s->norm)
+                        ? "step %lld was skipped: its gradient norm is %g"
+                        : "step %lld was skipped: its gradient norm is not finite (%g)",
+                    (long long)s->step, s->norm);
 }
 
 static void show_valid(void *user, int64_t step, double loss, double bits)

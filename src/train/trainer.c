@@ -277,6 +277,12 @@ static wf_status run(wf_trainer *t, wf_batch_fn *next, void *user, double rate, 
     return wf_exec_read(e, "report", report, WF_REPORT_COUNT * sizeof *report);
 }
 
+/* Returns a value of a report. Clears the sign of NaN, which printf would show. */
+static double reported(float x)
+{
+    return isnan(x) ? fabs((double)x) : (double)x;
+}
+
 static void count(wf_trainer *t, bool applied, double seconds)
 {
     t->step++;
@@ -304,8 +310,8 @@ wf_status wf_trainer_step(wf_trainer *t, wf_batch_fn *next, void *user, wf_train
     double tokens = (double)(o->batch * o->length * o->accumulate);
     out->step = t->step;
     out->steps = o->steps;
-    out->loss = report[WF_REPORT_LOSS];
-    out->norm = report[WF_REPORT_NORM];
+    out->loss = reported(report[WF_REPORT_LOSS]);
+    out->norm = reported(report[WF_REPORT_NORM]);
     out->scale = o->compute == WF_F16 ? report[WF_REPORT_SCALE] : 0;
     out->tokens_per_second = tokens / t->late;
     if (t->peak > 0) { /* a step above the measured peak is the better measurement */
@@ -333,7 +339,7 @@ wf_status wf_trainer_evaluate(wf_trainer *t, const wf_batch *batch, double *loss
     WF_TRY(write_batch(t, WF_TRAIN_VALID, batch));
     WF_TRY(wf_exec_run(e));
     WF_TRY(wf_exec_read(e, "report", report, sizeof report));
-    *loss = report[0];
+    *loss = reported(report[0]);
     *counted = (int64_t)report[1];
     return WF_OK;
 }
