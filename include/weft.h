@@ -1102,8 +1102,9 @@ typedef struct {
  * the library borrows it until its next call of this function. */
 typedef wf_status wf_batch_fn(void *user, int64_t index, const wf_batch **out);
 /* Makes one update from `accumulate` batches, which it requests from `next`. Fails with
- * WF_ERR_DEVICE after `patience` skipped steps in a row. After any other failure with accumulate
- * above 1, continue in a new trainer: this one keeps the gradients that it had summed. */
+ * WF_ERR_DEVICE after `patience` skipped steps in a row. After any other failure the caller may
+ * retry the step or load a checkpoint: the next step discards the gradients that the failed step
+ * had summed. */
 WF_API wf_status wf_trainer_step(wf_trainer *trainer, wf_batch_fn *next, void *user,
                                  wf_train_step *out);
 /* Computes the summed loss of a batch in nats and the number of targets with loss. Uses no dropout

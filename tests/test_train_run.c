@@ -385,6 +385,90 @@ static void test_bad_steps(void **state)
     free(after);
 }
 
+/* ---- Failed steps ---- */
+
+typedef struct {
+    constant c;
+    int64_t fails_at; /* number of the batch whose first request fails; -1: never */
+    wf_ctx *ctx;
+} unreliable;
+
+static wf_status next_or_fail(void *user, int64_t index, const wf_batch **out)
+{
+    unreliable *u = user;
+    if (index == u->fails_at) {
+        u->fails_at = -1;
+        return wf_fail(u->ctx, WF_ERR_IO, "no batch %lld", (long long)index);
+    }
+    for (int i = 0; i < 64; i++) {
+        u->c.tokens[i] = (int32_t)((i * 7 + index * 3) % VOCAB);
+        u->c.targets[i] = i % 5 == index % 3 ? -100 : (int32_t)((i * 11 + index) % VOCAB);
+    }
+    u->c.batch.valid = 0;
+    for (int i = 0; i < 64; i++)
+        u->c.batch.valid += u->c.targets[i] >= 0;
+    *out = &u->c.batch;
+    return WF_OK;
+}
+
+static wf_trainer *make_summing(wf_device *device)
+{
+    const wf_train_options o = {SMALL, .accumulate = 3};
+    wf_setup setup;
+    wf_trainer *t;
+    wt_ok(device->ctx, wf_setup_make(device->ctx, &o, VOCAB, &setup));
+    wt_ok(device->ctx, wf_trainer_make(device, NULL, &setup, 0, &t));
+    return t;
+}
+
+/* Steps of both trainers are bitwise equal. */
+static void expect_equal_steps(wf_trainer *a, wf_trainer *b, unreliable *u, int count)
+{
+    for (int i = 0; i < count; i++) {
+        wf_train_step x, y;
+        wt_ok(a->ctx, wf_trainer_step(a, next_or_fail, u, &x));
+        wt_ok(a->ctx, wf_trainer_step(b, next_or_fail, u, &y));
+        assert_true(x.step == y.step && x.loss == y.loss && x.norm == y.norm);
+        assert_int_equal(x.tokens, y.tokens);
+    }
+}
+
+/* A step that fails between its batches leaves no part of its gradient and no token count, whether
+ * it is retried or a checkpoint is loaded. */
+static void test_failed_between_batches(void **state)
+{
+    wf_ctx *ctx = *state;
+    unreliable u = {.c = make_constant(), .fails_at = -1, .ctx = ctx};
+    wt_scratch scratch;
+    wf_device *device;
+    wf_train_step step;
+    bool exact;
+    point(&u.c);
+    wt_scratch_make(&scratch);
+    wt_ok(ctx, wf_device_open(ctx, "cpu:2", &device));
+    wf_trainer *good = make_summing(device), *bad = make_summing(device);
+    const char *folder = wt_path(&scratch, "saved");
+    wt_ok(ctx, wf_path_make_folder(ctx, folder));
+
+    u.fails_at = 2; /* the last batch of the first step */
+    wt_fails(ctx, wf_trainer_step(bad, next_or_fail, &u, &step), WF_ERR_IO, "no batch 2");
+    expect_equal_steps(good, bad, &u, 2);
+
+    wt_ok(ctx, wf_trainer_save(good, folder));
+    expect_equal_steps(good, bad, &u, 1);
+    u.fails_at = 10; /* the second batch of the fourth step */
+    wt_fails(ctx, wf_trainer_step(bad, next_or_fail, &u, &step), WF_ERR_IO, "no batch 10");
+    wt_ok(ctx, wf_trainer_load(bad, folder, &exact));
+    assert_true(exact);
+    wt_ok(ctx, wf_trainer_load(good, folder, &exact));
+    expect_equal_steps(good, bad, &u, 3);
+
+    wf_trainer_free(good);
+    wf_trainer_free(bad);
+    wf_device_close(device);
+    wt_scratch_remove(&scratch);
+}
+
 /* The norm of Muon's momentum of one matrix after one step. */
 static double kept_with(wf_device *device, double momentum)
 {
@@ -464,6 +548,7 @@ int main(void)
                                        wt_test(test_folders),
                                        wt_test(test_options),
                                        wt_test(test_bad_steps),
+                                       wt_test(test_failed_between_batches),
                                        wt_test(test_no_momentum),
                                        wt_test(test_learns)};
     return cmocka_run_group_tests_name("train_run", tests, NULL, NULL);

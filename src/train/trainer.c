@@ -259,6 +259,31 @@ static void bring_ahead(wf_trainer *t, wf_batch_fn *next, void *user)
     t->ahead_valid = b->valid;
 }
 
+static bool is_sum(const char *state)
+{
+    return strncmp(state, "grad.", 5) == 0 || strncmp(state, "sum.", 4) == 0;
+}
+
+/* Zeroes the states in which a failed step summed gradients, loss and valid tokens. */
+static wf_status clear_sums(wf_trainer *t)
+{
+    wf_info s;
+    size_t most = 0;
+    wf_status status = WF_OK;
+    for (int i = 0; wf_session_state(t->session, i, &s); i++)
+        if (is_sum(s.name) && s.bytes > most)
+            most = s.bytes;
+    void *zeros = wf_mem_new(t->ctx, most);
+    if (!zeros)
+        return WF_ERR_MEMORY;
+    for (int i = 0; status == WF_OK && wf_session_state(t->session, i, &s); i++)
+        if (is_sum(s.name))
+            status = wf_session_write(t->session, s.name, zeros, s.bytes);
+    wf_mem_free(t->ctx, zeros);
+    t->summing = status != WF_OK;
+    return status;
+}
+
 static wf_status run(wf_trainer *t, wf_batch_fn *next, void *user, double rate, float *report)
 {
     const int64_t accumulate = t->setup.options.accumulate;
@@ -267,6 +292,9 @@ static wf_status run(wf_trainer *t, wf_batch_fn *next, void *user, double rate, 
     float f32 = (float)rate;
     if (accumulate == 1)
         WF_TRY(bring(t, last, 0, next, user));
+    if (t->summing)
+        WF_TRY(clear_sums(t));
+    t->summing = accumulate > 1;
     for (int64_t i = 0; accumulate > 1 && i < accumulate; i++) {
         WF_TRY(bring(t, WF_TRAIN_MICRO, i, next, user));
         WF_TRY(wf_exec_run(t->exec[WF_TRAIN_MICRO]));
@@ -274,7 +302,9 @@ static wf_status run(wf_trainer *t, wf_batch_fn *next, void *user, double rate, 
     WF_TRY(wf_exec_write(e, "rate", &f32, sizeof f32));
     WF_TRY(wf_exec_run(e));
     bring_ahead(t, next, user);
-    return wf_exec_read(e, "report", report, WF_REPORT_COUNT * sizeof *report);
+    WF_TRY(wf_exec_read(e, "report", report, WF_REPORT_COUNT * sizeof *report));
+    t->summing = false;
+    return WF_OK;
 }
 
 /* Returns a value of a report. Clears the sign of NaN, which printf would show. */
@@ -301,9 +331,14 @@ wf_status wf_trainer_step(wf_trainer *t, wf_batch_fn *next, void *user, wf_train
     const wf_train_options *o = &s->options;
     float report[WF_REPORT_COUNT];
     size_t now;
-    uint64_t begin = wf_clock_ns();
+    const uint64_t begin = wf_clock_ns();
+    const int64_t seen = t->tokens;
     *out = (wf_train_step){.rate = wf_schedule_rate(&s->schedule, t->step)};
-    WF_TRY(run(t, next, user, out->rate, report));
+    const wf_status status = run(t, next, user, out->rate, report);
+    if (status != WF_OK) {
+        t->tokens = seen;
+        return status;
+    }
     out->seconds = (double)(wf_clock_ns() - begin) / 1e9;
     out->applied = report[WF_REPORT_APPLIED] != 0;
     count(t, out->applied, out->seconds);

@@ -22,6 +22,7 @@ struct wf_trainer {
     bool placed[WF_TRAIN_COUNT];   /* constant positions and seq_start are written */
     /* A batch written ahead of its step: its number (-1: none), and its targets with loss. */
     int64_t ahead, ahead_valid;
+    bool summing; /* a step has begun to sum gradients and has not ended; true after it failed */
     int64_t step, tokens, skipped; /* totals */
     int64_t skipped_row;           /* skipped steps in a row */
     double flops;                  /* per step */
