@@ -1121,11 +1121,12 @@ WF_API wf_status wf_trainer_generate(wf_trainer *trainer, const int32_t *prompt,
  * is not atomic: save to a new folder and rename it afterwards. Tensors are synced to disk,
  * trainer.json (written last) is not, and there are no checksums. wf_train adds all three. */
 WF_API wf_status wf_trainer_save(wf_trainer *trainer, const char *folder);
-/* Continues from a checkpoint of wf_trainer_save. *exact: training continues bitwise equal to an
- * uninterrupted run. Fails with WF_ERR_USAGE if the checkpoint has another model, optimizer, ema,
- * or rank, alpha or targets of adapters. It also fails if wf_train wrote the checkpoint, because it
- * then belongs to that run's data. Other settings that change results (batch, rate, compute, seed,
- * ...) and other kernels only clear *exact; the reason is logged as WF_LOG_WARN. */
+/* Continues from a checkpoint of wf_trainer_save or wf_train. *exact: training continues bitwise
+ * equal to an uninterrupted run, if the batches are the same. Fails with WF_ERR_USAGE if the
+ * checkpoint has another model, optimizer, ema, or rank, alpha or targets of adapters. Other
+ * settings that change results (batch, rate, compute, seed, ...) and other kernels only clear
+ * *exact; the reason is logged as WF_LOG_WARN. A checkpoint of wf_train also clears it: the trainer
+ * cannot compare that run's data with the caller's batches. */
 WF_API wf_status wf_trainer_load(wf_trainer *trainer, const char *folder, bool *exact);
 /* Writes the model as wf_model_convert does, or the adapter as a PEFT folder. `type` as in
  * wf_convert_options. */

@@ -385,6 +385,64 @@ static void test_bad_steps(void **state)
     free(after);
 }
 
+/* ---- Checkpoints of other data ---- */
+
+static void keep_warning(void *user, wf_log_level level, const char *message)
+{
+    if (level == WF_LOG_WARN)
+        on_say(user, message);
+}
+
+/* A trainer with the caller's own batches loads a checkpoint of wf_train, and the reverse: the data
+ * cannot be compared, so the result is not exact. Other known data is refused. */
+static void test_unknown_data(void **state)
+{
+    static const struct {
+        uint64_t saved, loading; /* identities; 0: unknown */
+        const char *said;        /* NULL: exact */
+    } cases[] = {{0, 0, NULL},
+                 {5, 5, NULL},
+                 {5, 0, "not exact: the data of this trainer is unknown\n"},
+                 {0, 5, "not exact: the data of the checkpoint is unknown\n"}};
+    place p;
+    watcher w = {.stop_after = 2}, log = {0};
+    const wf_train_options o = {SMALL};
+    wf_setup setup;
+    wf_trainer *t;
+    wf_train_info info;
+    bool exact;
+    make_place(&p, *state);
+    run(&p, "run", &o, false, &w);
+    wt_ok(p.ctx, wf_setup_make(p.ctx, &o, VOCAB, &setup));
+    wt_ok(p.ctx, wf_trainer_make(p.device, NULL, &setup, 0, &t));
+    wf_ctx_set_log(p.ctx, keep_warning, &log);
+    wt_ok(p.ctx, wf_trainer_load(t, wt_path(&p.scratch, "run/step-00000002"), &exact));
+    assert_false(exact);
+    assert_string_equal(log.said, cases[2].said);
+    wf_trainer_get_info(t, &info);
+    assert_int_equal(info.step, 2);
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "saved-%d", (int)i);
+        const char *folder = wt_path(&p.scratch, name);
+        wt_ok(p.ctx, wf_path_make_folder(p.ctx, folder));
+        t->data = cases[i].saved;
+        wt_ok(p.ctx, wf_trainer_save(t, folder));
+        t->data = cases[i].loading;
+        log.said[0] = '\0';
+        wt_ok(p.ctx, wf_trainer_load(t, folder, &exact));
+        assert_int_equal(exact, !cases[i].said);
+        assert_string_equal(log.said, cases[i].said ? cases[i].said : "");
+    }
+    t->data = 6;
+    wt_fails(p.ctx, wf_trainer_load(t, wt_path(&p.scratch, "saved-1"), &exact), WF_ERR_USAGE,
+             "trained on other data");
+    wf_ctx_set_log(p.ctx, NULL, NULL);
+    wf_trainer_free(t);
+    remove_place(&p);
+}
+
 /* ---- Failed steps ---- */
 
 typedef struct {
@@ -549,6 +607,7 @@ int main(void)
                                        wt_test(test_options),
                                        wt_test(test_bad_steps),
                                        wt_test(test_failed_between_batches),
+                                       wt_test(test_unknown_data),
                                        wt_test(test_no_momentum),
                                        wt_test(test_learns)};
     return cmocka_run_group_tests_name("train_run", tests, NULL, NULL);

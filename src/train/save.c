@@ -259,13 +259,22 @@ static bool is_same(const wf_json_node *json, const char *key, uint64_t identity
     return strcmp(wf_json_get_string(json, key, text), text) == 0;
 }
 
-static wf_status compare_data(wf_trainer *t, const char *folder, const wf_json_node *json)
+/* The identity 0 stands for the caller's own batches, which may or may not be the same data. */
+static wf_status compare_data(wf_trainer *t, const char *folder, const wf_json_node *json,
+                              bool *exact)
 {
-    if (!is_same(json, "data", t->data))
+    const bool same = is_same(json, "data", t->data);
+    const bool unknown = t->data == 0 || is_same(json, "data", 0);
+    if (!same && unknown) {
+        *exact = false;
+        wf_ctx_log(t->ctx, WF_LOG_WARN, "not exact: the data of %s is unknown",
+                   t->data == 0 ? "this trainer" : "the checkpoint");
+    } else if (!same) {
         return wf_fail(
             t->ctx, WF_ERR_USAGE,
             "the checkpoint %s was trained on other data; use the data that the run started with",
             folder);
+    }
     if (t->setup.adapter && !is_same(json, "base", base_identity(t)))
         return wf_fail(
             t->ctx, WF_ERR_USAGE,
@@ -298,7 +307,7 @@ static wf_status compare(wf_trainer *t, const char *folder, const wf_json_node *
 {
     *exact = true;
     WF_TRY(compare_settings(t, folder, json, exact));
-    WF_TRY(compare_data(t, folder, json));
+    WF_TRY(compare_data(t, folder, json, exact));
     compare_kernels(t, json, exact);
     return WF_OK;
 }
