@@ -68,7 +68,7 @@ static void test_mistakes(void **state)
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --epochs 0",
                      "--epochs must be a number above 0 up to 1000000000, not '0'");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --seed 0",
-                     "--seed must be a whole number from 1 on, not '0'");
+                     "--seed must be a whole number >= 1, not '0'");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --export q9", "unknown type 'q9'");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --compute i8", "f32, bf16 or f16");
     wt_program_fails(&p, 2, "train " SHAPE "--out $D/m --steps 2 --threads 0", "threads");
@@ -157,10 +157,10 @@ static void test_hangup(void **state)
 {
     (void)state;
     shell_ok(
-        "for s in 'HUP HUP HUP' 'TERM HUP'; do rm -rf $D/h; "
+        "for s in 'HUP HUP HUP' 'TERM HUP'; do rm -rf $D/h $D/h.err; "
         "$W train " SHAPE "--out $D/h --steps 100000 --save-every 0 --log-every 1 "
         "--valid-every 0 2> $D/h.err & pid=$!; "
-        "until grep -q 'step 3/' $D/h.err; do sleep 0.05; done; "
+        "until grep -qs 'step 3/' $D/h.err; do sleep 0.05; done; "
         "for n in $s; do kill -$n $pid; done; wait $pid; code=$?; "
         "echo \"$s: $code\" >&2; test $code = 3 && ls $D/h/step-*/manifest.json || exit 1; done");
     shell_ok("(trap '' HUP; exec $W train " SHAPE "--out $D/n --steps 100000 --save-every 0 "
