@@ -91,7 +91,8 @@ static int failures_of(wf_selftest_options options, char *first, size_t size)
     return failures;
 }
 
-/* A result off by 0.1% is a failure in every one of these ops. */
+/* A result off by 0.1% is a failure in every one of these ops. Only in f32: narrow types round by
+ * more. */
 static void test_wrong_results_are_found(void **state)
 {
     (void)state;
@@ -121,7 +122,7 @@ static void test_wrong_results_are_found(void **state)
                                       "adamw_many"};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         char first[1024], command[128];
-        wf_selftest_options o = {.op = ops[i], .distort_forward = 1e-3};
+        wf_selftest_options o = {.op = ops[i], .type = WF_F32, .distort_forward = 1e-3};
         if (failures_of(o, first, sizeof first) == 0)
             fail_msg("%s: an error of 0.001 was not found", ops[i]);
         snprintf(command, sizeof command, "weft selftest --device cpu --op %s --seed %llu", ops[i],
@@ -138,7 +139,7 @@ static void test_wrong_gradients_are_found(void **state)
                                       "linear", "rope", "layer_norm", "attention", "cross_entropy"};
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         char first[1024];
-        wf_selftest_options o = {.op = ops[i], .distort_gradient = 1e-3};
+        wf_selftest_options o = {.op = ops[i], .type = WF_F32, .distort_gradient = 1e-3};
         if (failures_of(o, first, sizeof first) == 0)
             fail_msg("%s: an error of 0.001 in the gradient was not found", ops[i]);
         assert_non_null(strstr(first, "gradient"));
@@ -245,7 +246,7 @@ static void test_a_seed_repeats(void **state)
 static void test_samples(void **state)
 {
     (void)state;
-    enum { WANTED = 400 };
+    enum { WANTED = 150 };
     wf_ctx *ctx;
     wf_selftest_report *report[3];
     int all = 0, moved = 0;
@@ -266,7 +267,7 @@ static void test_samples(void **state)
     }
     assert_true(moved > 0);
     /* ops with few cases add some; 5 standard deviations of a binomial */
-    assert_in_range(report[0]->cases, WANTED - 100, WANTED + 100 + WF_OP_COUNT);
+    assert_in_range(report[0]->cases, WANTED - 61, WANTED + 61 + WF_OP_COUNT);
     assert_true(report[0]->cases < all);
     for (int i = 0; i < 3; i++)
         wf_selftest_report_free(report[i]);
@@ -279,7 +280,7 @@ static void test_memory_running_out(void **state)
     (void)state;
     wf_ctx *ctx;
     wf_mem_stats mem;
-    wf_selftest_options o = {.device = "cpu", .op = "rsqrt", .seed = seed};
+    wf_selftest_options o = {.device = "cpu", .op = "rsqrt", .type = WF_F32, .seed = seed};
     assert_int_equal(wf_ctx_new(&ctx), WF_OK);
     for (uint64_t n = 1;; n += 7) {
         wf_selftest_report *report;
