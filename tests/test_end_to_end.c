@@ -29,7 +29,8 @@
 #define WORDS "40" /* tokens per sample */
 #else
 #define LEARNS true
-#define TRAIN "--depth 4 --batch 8 --length 256 --steps 160 --optimizer muon --rate 8e-3"
+#define TRAIN \
+    "--depth 3 --batch 8 --length 256 --steps 160 --valid-every 80 --optimizer muon --rate 8e-3"
 #define TUNE "--lora 32 --batch 1 --length 256 --steps 180 --optimizer muon --rate 5e-3"
 #define WORDS "60"
 #endif
@@ -183,7 +184,7 @@ static void generate(const char *model, const char *corpus)
 static void train(void)
 {
     wt_program_ok(&program,
-                  "prepare " LEARNED " --vocab 1024 --valid 0.03 -o \"$D/data\" --threads 2");
+                  "prepare " LEARNED " --vocab 1024 --valid 0.01 -o \"$D/data\" --threads 2");
     wt_program_ok(&program, "train --data \"$D/data\" --out \"$D/run\" " TRAIN);
     wt_program_err(&program, "validation loss");
     wt_program_err(&program, "the model is");
