@@ -125,18 +125,19 @@ weft_test_again(parity_core test_parity WEFT_PARITY_DEVICE=core)
 
 # Whole models and training in narrow types once more, on a PJRT plugin; the tests are skipped without one.
 # Release only: nearly all of the time is the plugin's, which is not sanitized. XLA compiles these graphs
-# without optimisation, in half the time; selftest_pjrt and the long tests use its default level.
+# without optimisation, in half the time. curves_pjrt, selftest_pjrt and the long tests use the default level.
 set(unoptimised XLA_FLAGS=--xla_backend_optimization_level=0)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set(plugin pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
     set(long pjrt_real_default_long)
-    foreach(row IN ITEMS parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS)
+    foreach(row IN ITEMS parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER models:MODELS)
         string(REGEX MATCH "(.*):(.*)" row ${row})
         set(device WEFT_${CMAKE_MATCH_2}_DEVICE=${plugin})
         weft_test_again(${CMAKE_MATCH_1}_pjrt test_${CMAKE_MATCH_1} ${device} ${unoptimised})
         weft_test_again(${CMAKE_MATCH_1}_pjrt_default_long test_${CMAKE_MATCH_1} ${device})
         list(APPEND long ${CMAKE_MATCH_1}_pjrt_default_long)
     endforeach()
+    weft_test_again(curves_pjrt test_curves WEFT_CURVES_DEVICE=${plugin}) # trains long enough to gain by it
     set_property(TEST pjrt_real APPEND PROPERTY ENVIRONMENT ${unoptimised})
     weft_test_again(pjrt_real_default_long test_pjrt_real)
     set_tests_properties(${long} PROPERTIES TIMEOUT 7200 LABELS long)
