@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: MIT
-# usage: cmake -D SOURCE_DIR= -D OUTPUT= -D WF_BUILD_TYPE= -D WF_COMPILER= -P build_header.cmake
-# Writes weft_build.h with the commit, the build type and the compiler.
+# usage: cmake -D SOURCE_DIR= -D OUTPUT= -D WF_BUILD_TYPE= -D WF_COMPILER= [-D GIVEN_COMMIT=] -P build_header.cmake
+# Writes weft_build.h with the commit, the build type and the compiler. GIVEN_COMMIT names the commit of a tree
+# without history.
 
 set(WF_COMMIT unknown)
+if(GIVEN_COMMIT)
+    set(WF_COMMIT ${GIVEN_COMMIT})
+endif()
 
 # Use the commit only if SOURCE_DIR is the root of its checkout: an unpacked archive may be inside another one.
 execute_process(
