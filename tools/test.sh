@@ -11,7 +11,8 @@ set -eu
 cd "$(dirname "$0")/.."
 jobs=$(nproc 2>/dev/null || echo 1)
 logs=$(mktemp -d)
-trap 'for pid in "$logs"/*.pid; do kill -- "-$(cat "$pid")" || true; done 2>/dev/null; rm -rf "$logs"' EXIT
+background= # process groups of commands that "later" started
+trap 'for group in $background; do kill -- "-$group" 2>/dev/null || true; done; rm -rf "$logs"' EXIT
 trap 'exit 130' INT TERM
 
 # step COMMAND...: prints a command and runs it.
@@ -27,23 +28,24 @@ configure() {
     cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE="$type" -DWEFT_TESTS=ON "$@"
 }
 
-# later NAME COMMAND...: starts a command in the background at the lowest priority, in a process group that an
-# interrupted run ends.
+# later NAME COMMAND...: starts a command in the background, at the lowest priority. It is a process group, which
+# ends with this script.
 later() {
     name=$1
     shift
-    setsid nice -n 19 sh -c '"$@" && echo passed >"$0"; rm "${0%.result}.pid"' "$logs/$name.result" "$@" \
-        >"$logs/$name.log" 2>&1 </dev/null &
-    echo $! >"$logs/$name.pid"
+    # Linux schedules a session as a group, and niceness counts inside it: lower the group's priority too.
+    setsid nice -n 19 sh -c '{ echo 19 >/proc/self/autogroup; } 2>/dev/null; exec "$@"' later "$@" \
+        >"$logs/$name" 2>&1 </dev/null &
+    eval "pid_$name=$!"
+    background="$background $!"
 }
 
 # finish NAME: waits for a command of "later" and prints its output. Exits if it failed.
 finish() {
-    while [ -e "$logs/$1.pid" ]; do
-        sleep 0.2
-    done
-    cat "$logs/$1.log"
-    [ -e "$logs/$1.result" ] || { echo "make test: $1 failed" && exit 1; }
+    status=0
+    eval "wait \$pid_$1" || status=$?
+    cat "$logs/$1"
+    [ $status = 0 ] || { echo "make test: $1 failed with status $status" && exit 1; }
 }
 
 # tests FOLDER: runs the tests of a tree. Those that take many minutes are for "make test-long".
