@@ -115,7 +115,7 @@ static void test_call_errors(void **state)
     wt_fails(h.ctx, wf_call(h.device, g, good, 1, bad_state, 1), WF_ERR_USAGE, "12 bytes, not 8");
     wt_fails(h.ctx, wf_call(h.device, g, good, 1, bad_output, 1), WF_ERR_USAGE, "12 bytes, not 16");
     wf_unary(g, "nonsense", NULL);
-    wt_fails(h.ctx, wf_call(h.device, g, NULL, 0, NULL, 0), WF_ERR_USAGE, "no op 'nonsense'");
+    wt_fails(h.ctx, wf_call(h.device, g, NULL, 0, NULL, 0), WF_ERR_USAGE, "unknown op 'nonsense'");
     wf_graph_free(g);
     host_close(&h);
 }

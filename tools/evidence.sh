@@ -115,6 +115,7 @@ check_link() {
 }
 
 documents="README.md CONTRIBUTING.md $(echo docs/*.md)"
+candidates='bench/results/|[0-9] (core )?ops|[0-9] cases of' # lines that may hold a claim: the loop is slow
 for document in $documents; do
     while IFS= read -r line; do
         for file in $(echo "$line" | grep -o 'bench/results/[A-Za-z0-9_./-]*\.json'); do
@@ -134,7 +135,9 @@ for document in $documents; do
         for claim in $(echo "$line" | grep -oE '(^|[^0-9.])[0-9]+ core ops([^a-z]|$)' | grep -oE '[0-9]+'); do
             [ "$claim" = "$core" ] || fail "$document states \"$claim core ops\"; there are $core"
         done
-    done <"$document"
+    done <<END
+$(grep -E "$candidates" "$document")
+END
 done
 
 [ "$failures" = 0 ] || exit 1
