@@ -183,13 +183,13 @@ static void assert_same(const curve *a, const curve *b)
 }
 
 static const wf_train_options setups[] = {
-    {.depth = 2, .batch = 2, .length = 48},
-    {.depth = 2, .batch = 2, .length = 48, .compute = WF_BF16},
-    {.depth = 2, .batch = 2, .length = 33, .compute = WF_F16, .accumulate = 2},
+    {.depth = 2, .batch = 2, .length = 32},
+    {.depth = 2, .batch = 2, .length = 32, .compute = WF_BF16},
+    {.depth = 2, .batch = 2, .length = 21, .compute = WF_F16, .accumulate = 2},
     /* layer norms, biases and gelu, whose gradients have other fused forms */
     {.config = "tests/fixtures/models/gpt2/config.json",
      .batch = 2,
-     .length = 48,
+     .length = 32,
      .compute = WF_BF16,
      .accumulate = 2},
 };
