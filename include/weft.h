@@ -540,6 +540,7 @@ typedef struct {
 WF_API wf_status wf_compile(wf_session *session, wf_graph *graph, wf_exec **out);
 WF_API wf_status wf_compile_with(wf_session *session, wf_graph *graph,
                                  const wf_compile_options *options, wf_exec **out);
+/* Free it before its session. */
 WF_API void wf_exec_free(wf_exec *exec);
 /* Writes a whole input; `bytes` must be its exact size. */
 WF_API wf_status wf_exec_write(wf_exec *exec, const char *input, const void *from, size_t bytes);

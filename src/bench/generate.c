@@ -84,7 +84,7 @@ static void add_attention(const wf_generator *g, int64_t before, int64_t tokens,
         /* Token i sees the tokens before it and itself, at most `window` of them. */
         for (int64_t i = 1; i <= tokens; i++)
             pairs += (double)(before + i < window ? before + i : window);
-        /* Two matmuls, scores and values, with 2 FLOP per element. */
+        /* Two matmuls, scores and values: each 2 FLOP per pair (query, key) and element of q. */
         out->flops += 4 * row * pairs;
         /* each key that some token sees, once */
         out->bytes += kv * (double)(window + tokens - 1 < most ? window + tokens - 1 : most);

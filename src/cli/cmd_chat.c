@@ -146,7 +146,6 @@ static wf_status talk(wf_chat *c)
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
-    /* Static: too large for a small stack. */
     static wf_chat chat;
     const char *path;
     char *template = NULL;

@@ -71,7 +71,7 @@ const wf_op_def *wf_op_get(wf_op op)
     return &defs[op];
 }
 
-/* A linear search: names are looked up only when a graph is built from text. */
+/* A linear search over fewer than 100 names is fast enough. */
 int wf_op_find(const char *name)
 {
     for (int i = 0; i < WF_OP_COUNT; i++)

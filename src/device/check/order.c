@@ -118,9 +118,9 @@ static wf_status order_values(orderer *o)
 {
     wf_check_draft *d = o->d;
     size_t extents = (size_t)d->check->extent_count + 1;
-    /* [extent] 1 + slot of the value that it holds; 0: unused. [extent] the step that wrote it
-     * last. */
+    /* [extent] 1 + slot of the value that it holds; 0: unused. */
     int *holds = wf_arena_alloc(&d->scratch, extents * sizeof *holds);
+    /* [extent] the step that wrote it last. */
     int *writer = wf_arena_alloc(&d->scratch, extents * sizeof *writer);
     if (!holds || !writer)
         return WF_ERR_MEMORY;

@@ -10,7 +10,7 @@
 
 /* ---- fill ---- */
 
-/* Encodes `value` as one element. Integers truncate and saturate; NaN becomes 0. */
+/* Encodes `value` as one element. Floats round. Integers truncate and saturate; NaN becomes 0. */
 static void encode(wf_type type, double value, wf_chunk *to)
 {
     double whole = isnan(value) ? 0 : trunc(value);

@@ -182,10 +182,10 @@ WF_HOPPER void bring_tile(const memory<S> &m, place<S> &at, const CUtensorMap *m
 template <class S> WF_HOPPER void bring(const task &t, const memory<S> &m)
 {
     place<S> at = {0, 0};
-    int number = atomicAdd(t.next, 1); /* one item ahead: the counter's latency is hidden */
+    int number = atomicAdd(t.next, 1);
     for (int use = 0;; use++) {
         int b = use & 1;
-        /* The buffer's previous queries are no longer read. */
+        /* Waits until the buffer's previous queries are no longer read. */
         wf_barrier_wait(m.q_empty(b), (use >> 1 & 1) ^ 1);
         if (number >= t.items) {
             m.items[b].sequence = -1;
@@ -199,11 +199,10 @@ template <class S> WF_HOPPER void bring(const task &t, const memory<S> &m)
             for (int c = 0; c < S::D / 64; c++)
                 wf_tma_load(m.q(b) + g * S::GROUP_BYTES + c * (64 * 128), &t.q, m.q_full(b), 64 * c,
                             i.head, i.row + 64 * g, i.sequence);
-        number = atomicAdd(t.next, 1);
-        /* in the order of use */
+        number = atomicAdd(t.next, 1); /* one item ahead: the counter's latency is hidden */
         int n = tiles<S>(key_count(t, i, i.row + S::QUERIES)), head = i.head / t.group;
-        /* Keys of tile j before the values of tile j - 1: consumers start the next scores before
-         * they sum. */
+        /* In the order of use: keys of tile j before the values of tile j - 1, because consumers
+         * start the next scores before they sum. */
         for (int j = 0; j <= n; j++) {
             if (j < n)
                 bring_tile(m, at, &t.k, head, i.begin + j * S::KEYS, i.sequence);

@@ -128,7 +128,7 @@ wf_status wf_cuda_queue_new(wf_device *d, wf_queue **out)
     return status;
 }
 
-/* Reports faults of kernels only as CUDA errors; copy_out looks at the fault words. */
+/* Reports CUDA errors only. copy_out, and a timed run, report fault words. */
 wf_status wf_cuda_queue_wait(wf_queue *q)
 {
     return wf_cuda_try(q->device->ctx, cudaStreamSynchronize(((wf_cuda_queue *)q)->stream),

@@ -99,8 +99,9 @@ template <typename T> static __device__ __forceinline__ int32_t result(int32_t t
     return total;
 }
 
-/* Reduces over `team` neighbouring threads, a power of two; the first one gets the total. `scratch`
- * holds one total per warp. All threads of the block call it. */
+/* Reduces over `team` neighbouring threads, a power of two; all of them get the total. A team above
+ * 32 must be the whole block. `scratch` holds one total per warp. All threads of the block call
+ * it. */
 template <typename Fold>
 static __device__ __forceinline__ typename Fold::total over_team(typename Fold::total x, int team,
                                                                  typename Fold::total *scratch)

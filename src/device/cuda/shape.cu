@@ -106,9 +106,6 @@ static void run_elements(const wf_launch *l, const wf_walk *w, const void *from,
 
 #define TILE 64 /* rows and columns of a tile, in elements */
 
-/* Transposes a matrix [rows, columns] with contiguous columns, once for every item of `outer`. One
- * block of 256 threads per tile of 64 x 64. A thread reads and writes P contiguous elements at
- * once. */
 typedef struct {
     int64_t rows, columns;
     /* Strides of the source's rows and of the target's columns, in elements. */
@@ -116,6 +113,9 @@ typedef struct {
     int64_t tiles_down, tiles_across; /* tiles along rows and along columns */
 } transposition;
 
+/* Transposes a matrix [rows, columns] with contiguous columns, once for every item of `outer`. One
+ * block of 256 threads per tile of 64 x 64. A thread reads and writes P contiguous elements at
+ * once. */
 template <typename T, int P>
 static __global__ void __launch_bounds__(THREADS)
     transpose_kernel(wf_each<2> outer, transposition t, const T *from, T *to)

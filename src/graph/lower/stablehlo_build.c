@@ -61,7 +61,6 @@ void wf_hlo_print_list(wf_hlo_text *t, const int64_t *list, int64_t n)
         wf_hlo_print(t, "%s%lld", i ? ", " : "", (long long)list[i]);
 }
 
-/* Types of Weft, and types that exist only inside programs (WF_HLO_*). */
 static const char *type_name(int type)
 {
     switch (type) {

@@ -253,7 +253,7 @@ wf_status wf_shape_glu_grad(wf_infer *r)
     return WF_OK;
 }
 
-/* dgate and dup are computed together: both need act(gate). */
+/* One op: dgate and dup read the same three operands. */
 wf_status wf_grad_glu(wf_vjp *v)
 {
     wf_node *n = v->node;

@@ -22,7 +22,6 @@ wf_status wf_shape_state_copy(wf_infer *r)
     return WF_OK;
 }
 
-/* The value is stored in the fill's type: floats round, integers truncate and saturate. */
 wf_status wf_shape_fill(wf_infer *r)
 {
     const wf_attr_fill *a = r->attr;

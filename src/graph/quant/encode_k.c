@@ -121,7 +121,7 @@ static void refit_4(const float *x, const float *w, int most, const wf_k_block *
     }
 }
 
-/* The inverse of wf_q4_k_scales (codec.h): 8 pairs of 6 bits in 12 bytes. */
+/* The inverse of wf_q4_k_scales (codec.h): 8 pairs of 6-bit integers in 12 bytes. */
 static void store_scales(const wf_k_block *b, uint8_t scales[12])
 {
     memset(scales, 0, 12);

@@ -144,8 +144,7 @@ static wf_status not_defined(wf_jrun *r, wf_jvalue v)
                         v.u.str->text);
 }
 
-/* Calls anything callable. Functions carry their receiver: x.append is a value that can be
- * stored. */
+/* Functions carry their receiver: x.append is a value that can be stored. */
 wf_status wf_jcall(wf_jrun *r, wf_jvalue callee, const wf_jargs *args, wf_jvalue *out)
 {
     switch (callee.kind) {

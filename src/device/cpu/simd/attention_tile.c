@@ -175,7 +175,6 @@ void WF_SIMD(wf_tile_add_keys)(float *to, const float *scale, const float *p, co
                                int64_t wide, wf_sight sight)
 {
     int64_t n = sight.end - sight.begin;
-    /* Skip the keys before sight.begin on both sides. */
     p += sight.begin * LANES;
     panel += sight.begin * wide;
     for (int64_t i = 0; i < LANES; i += ROWS)

@@ -207,10 +207,10 @@ WF_INLINE void wf_pack_stored(wf_type type, const wf_gemm_part *p, int64_t all, 
             for (int64_t k = 0; k < p->nk; k++, at += d->width)
                 vf_store_n(
                     at,
-                    panel < panels /* columns past the last panel */
+                    panel < panels
                         ? vf_load_as_n(
                               type, from + (size_t)k * WF_GEMM_COLUMNS * wf_gemm_size(type), LANES)
-                        : vf_zero(),
+                        : vf_zero(), /* columns past the last panel */
                     LANES);
         }
 }

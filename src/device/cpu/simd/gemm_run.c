@@ -249,7 +249,8 @@ static void check_tile(int64_t rows, int64_t nk, const float *a, const float *b,
         wf_check_bytes(c + i * ldc, (size_t)n * sizeof *c);
 }
 
-/* c += a b for at most MC rows of a block, with packed b. */
+/* Multiplies at most MC rows of a block over one block of k, with packed b. c = a b for the first
+ * block of k without g->add, else c += a b. */
 static void multiply_rows(const tiling *t, const block *b, float *a, const float *panels, float *c,
                           int64_t ldc)
 {
@@ -282,7 +283,7 @@ static void multiply_block(const tiling *t, block b, float *scratch)
     bool narrow = to->type != WF_F32;
     int64_t ldc = narrow ? wf_divide_up(b.n, NR) * NR : g->n;
     int64_t parts = wf_divide_up(b.m, MC), first = b.i0, rows = b.m;
-    /* Runs once for k = 0: the result is the bias or 0. */
+    /* Runs once for k = 0: the result is 0, the bias or act(bias); with g->add y is unchanged. */
     for (; b.k0 == 0 || b.k0 < g->k; b.k0 += KC) {
         b.nk = wf_min64(g->k - b.k0, KC);
         wf_gemm_part part = {&g->b, b.index, b.j0, b.n, b.k0, b.nk};

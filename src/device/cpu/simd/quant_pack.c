@@ -3,9 +3,9 @@
  * quant_pack.c - converts rows of blocks (the file's layout) to panels (quant.h) and back, bit for
  * bit.
  *
- * w [N, K] becomes ceil(N / WF_VL) panels; lane i of a panel is row i. A panel holds the scales of
- * all blocks, then their words, each WF_VL lanes wide, so that a kernel loads the same word of
- * WF_VL rows with one instruction. Only order changes: unpacking gives the file's bytes again.
+ * w [N, K] becomes ceil(N / WF_VL) panels; lane i of a panel is row i of that panel's WF_VL rows.
+ * A panel holds the scales of all blocks, then their words, each WF_VL lanes wide, so that a kernel
+ * loads the same word of WF_VL rows with one instruction. Unpacking gives the file's bytes again.
  */
 #include "base/check.h"
 #include "base/thread.h"
