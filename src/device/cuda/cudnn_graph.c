@@ -214,7 +214,7 @@ static desc scores(building *b, cudnnDataType_t type)
 }
 
 /* The same, transposed, by strides. */
-static desc scores_turned(building *b)
+static desc scores_transposed(building *b)
 {
     int64_t h = b->s->heads, t = b->s->length;
     return tensor(b, 0, b->narrow, (four){{b->s->batch, h, t, t}},
@@ -356,13 +356,13 @@ static void describe_gradient(building *b)
     x = pointwise(b, CUDNN_POINTWISE_SUB, 0, x, stats, NULL, scores(b, F32));
     x = masked(b, x, hidden);
     desc p = pointwise(b, CUDNN_POINTWISE_EXP, 0, x, NULL, NULL, scores(b, F32));
-    product(b, reshape(b, p, scores_turned(b)), dout, dv);
+    product(b, reshape(b, p, scores_transposed(b)), dout, dv);
 
     desc g = product(b, dout, v, scores(b, F32));
     g = pointwise(b, CUDNN_POINTWISE_SUB, 0, g, sum, NULL, scores(b, F32));
     g = pointwise(b, CUDNN_POINTWISE_MUL, 0, g, p, NULL, scores(b, F32));
     g = pointwise(b, CUDNN_POINTWISE_MUL, 0, g, scale, NULL, scores(b, b->narrow));
-    product(b, reshape(b, g, scores_turned(b)), q, dk);
+    product(b, reshape(b, g, scores_transposed(b)), q, dk);
     product(b, g, reshape(b, k, rows(b, 0, s->k_row, s->k_head)), dq_sum);
     pointwise(b, CUDNN_POINTWISE_IDENTITY, 0, dq_sum, NULL, NULL, dq);
 }

@@ -114,10 +114,10 @@ static inline void read_pairs(const char *const *row, int64_t nk, int64_t at, in
     }
 }
 
-/* `turned`: transposes 16 x 16 words of 32 bits, that is pairs of bf16. */
-static inline void store_tile(vf r[SIDE], bool turned, char *to)
+/* `transposed`: transposes 16 x 16 words of 32 bits, that is pairs of bf16. */
+static inline void store_tile(vf r[SIDE], bool transposed, char *to)
 {
-    if (turned)
+    if (transposed)
         vf_transpose(r);
     for (int i = 0; i < SIDE; i++)
         vf_store((float *)(void *)(to + i * LINE), r[i]);

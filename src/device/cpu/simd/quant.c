@@ -500,7 +500,7 @@ static wf_status launch_linear(const wf_launch *l)
         return WF_OK;
     o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m));
     o.x.digits = o.m <= WF_QUANT_FEW && WF_QUANT_DIGITS(w->type, w->packed);
-    o.x.offset = w->type == WF_Q8_0 ? WF_QUANT_TURNED_OFFSET : WF_QUANT_OFFSET(w->type);
+    o.x.offset = w->type == WF_Q8_0 ? WF_QUANT_FLIPPED_OFFSET : WF_QUANT_OFFSET(w->type);
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
     if (o.m <= WF_QUANT_FEW) {

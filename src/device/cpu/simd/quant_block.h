@@ -76,7 +76,7 @@ bool wf_quant_direct_accepts(const wf_device *device, const wf_node *n);
 /* The constant to subtract from the stored integers, and from those of q8_0 with flipped sign
  * bits. */
 #define WF_QUANT_OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
-#define WF_QUANT_TURNED_OFFSET (WF_VQ_SIGNED ? 0 : 128)
+#define WF_QUANT_FLIPPED_OFFSET (WF_VQ_SIGNED ? 0 : 128)
 
 /* q6_K: the integer scale of a group of 16 elements. */
 WF_INLINE vi wf_quant_group_scale(const uint8_t *scales, int group)

@@ -101,9 +101,9 @@ static inline void turn_neighbours(wf_type type, const void *x, void *y, int64_t
 {
     for (int64_t i = 0; i < n; i += WF_VL) {
         vf v = lanes_load(type, x, i, n);
-        vf turned =
+        vf rotated =
             vf_fma(vf_swap(v), lanes_load(WF_F32, s, i, n), vf_mul(v, lanes_load(WF_F32, c, i, n)));
-        lanes_store(type, y, i, n, turned);
+        lanes_store(type, y, i, n, rotated);
     }
 }
 
@@ -123,10 +123,10 @@ static inline void turn_halves(wf_type type, const void *x, void *y, int64_t pai
 static inline void rope_of(wf_type type, const rope_arg *o, int64_t begin, int64_t end, int thread)
 {
     const wf_attr_rope *attr = o->l->attr;
-    int64_t turned = 2 * o->pairs;
+    int64_t rotated = 2 * o->pairs;
     float *c = wf_row_buffer(o->l, thread, BUFFERS, COSINE, o->width);
     float *s = wf_row_buffer(o->l, thread, BUFFERS, SINE, o->width);
-    size_t rest = (size_t)(o->width - turned) * (type == WF_F32 ? 4 : 2);
+    size_t rest = (size_t)(o->width - rotated) * (type == WF_F32 ? 4 : 2);
 
     for (int64_t n = begin; n < end; n++) {
         turn(o, n, c, s);
@@ -136,10 +136,10 @@ static inline void rope_of(wf_type type, const rope_arg *o, int64_t begin, int64
             const void *x = lanes_row(&o->l->in[0], r);
             void *y = lanes_row(&o->l->out[0], r);
             if (attr->interleaved)
-                turn_neighbours(type, x, y, turned, c, s);
+                turn_neighbours(type, x, y, rotated, c, s);
             else
                 turn_halves(type, x, y, o->pairs, c, s);
-            memcpy(lanes_at(type, y, turned), lanes_at(type, x, turned), rest);
+            memcpy(lanes_at(type, y, rotated), lanes_at(type, x, rotated), rest);
         }
     }
 }
