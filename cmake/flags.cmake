@@ -12,10 +12,8 @@ add_compile_definitions(_POSIX_C_SOURCE=200809L)
 set(CMAKE_C_FLAGS_RELEASE "-O3 -DNDEBUG")
 set(CMAKE_C_FLAGS_DEBUG "-O0 -g")
 # -g1 gives line numbers in reports. -g would add a quarter to the time of compiling and linking.
-# Not null and object-size: the address sanitizer reports these accesses too, and the checks take a quarter of
-# the compile time.
 set(CMAKE_C_FLAGS_SANITIZE
-    "-O1 -g1 -fsanitize=address,undefined -fno-sanitize=null,object-size -fno-sanitize-recover=all -fno-omit-frame-pointer")
+    "-O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer")
 # gcc 13 looks for uses of locals after their function returned, and keeps the locals of a frame where vectors
 # of 64 bytes are misaligned (gcc bug 110027): AVX-512 kernels crash. gcc 12 does not look for them by default.
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_C_COMPILER_VERSION MATCHES "^13[.]")

@@ -11,21 +11,44 @@ set -eu
 cd "$(dirname "$0")/.."
 jobs=$(nproc 2>/dev/null || echo 1)
 logs=$(mktemp -d)
-background= # process groups of commands that "later" started
+background= # process groups of running commands
 trap 'for group in $background; do kill -- "-$group" 2>/dev/null || true; done; rm -rf "$logs"' EXIT
-trap 'exit 130' INT TERM
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# run COMMAND...: runs a command as a process group that ends with this script, also when a signal ends it: sh
+# handles signals while it waits, but not while a foreground command runs.
+run() {
+    setsid "$@" </dev/null &
+    group=$!
+    background="$background $group"
+    status=0
+    wait $group || status=$?
+    forget $group
+    return $status
+}
+
+# forget GROUP: removes a group that has ended, because its number may be used again.
+forget() {
+    rest=
+    for group in $background; do
+        [ "$group" = "$1" ] || rest="$rest $group"
+    done
+    background=$rest
+}
 
 # step COMMAND...: prints a command and runs it.
 step() {
     echo "$*"
-    "$@"
+    run "$@"
 }
 
 # configure FOLDER BUILD_TYPE FLAGS...
 configure() {
     folder=$1 type=$2
     shift 2
-    cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE="$type" -DWEFT_TESTS=ON "$@"
+    run cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE="$type" -DWEFT_TESTS=ON "$@"
 }
 
 # later NAME COMMAND...: starts a command in the background, at the lowest priority. It is a process group, which
@@ -40,12 +63,18 @@ later() {
     background="$background $!"
 }
 
-# finish NAME: waits for a command of "later" and prints its output. Exits if it failed.
+# finish NAME: waits for a command of "later". Prints its last line, or all lines if it failed, and then exits.
 finish() {
+    eval "pid=\$pid_$1"
     status=0
-    eval "wait \$pid_$1" || status=$?
-    cat "$logs/$1"
-    [ $status = 0 ] || { echo "make test: $1 failed with status $status" && exit 1; }
+    wait "$pid" || status=$?
+    forget "$pid"
+    if [ $status != 0 ]; then
+        cat "$logs/$1"
+        echo "make test: $1 failed with status $status"
+        exit 1
+    fi
+    echo "$1: $(tail -n 1 "$logs/$1")"
 }
 
 # tests FOLDER: runs the tests of a tree. Those that take many minutes are for "make test-long".
@@ -65,7 +94,7 @@ optimize=ON
 nvidia-smi >/dev/null 2>&1 || optimize=OFF
 configure build-test Release -DWEFT_CUDA_ARCHITECTURES=90a -DWEFT_CUDA_PTX=OFF \
     -DWEFT_CUDA_OPTIMIZE=$optimize "$@"
-cmake --build build-test
+step cmake --build build-test
 configure build-sanitize Sanitize "$@"
 later sanitized_build cmake --build build-sanitize
 tools/fetch.sh wait
@@ -74,7 +103,7 @@ step tools/check_baseline.sh build-test
 step tools/evidence.sh --quiet build-test/weft
 tests build-test
 finish sanitized_build
-later thread_sanitizer tools/check_threads.sh build-thread
+later thread_sanitizer tools/check_threads.sh build-thread "$@"
 tests build-sanitize
 finish thread_sanitizer
 

@@ -175,7 +175,6 @@ static double seconds_of_rounds(const bench *b)
 
 static double arithmetic(bench *b)
 {
-    /* Doubles until one thread is busy for ROUND_SECONDS. */
     double seconds;
     for (b->rounds = 1 << 10; (seconds = seconds_of_rounds(b)) < ROUND_SECONDS / 8;)
         b->rounds *= 2;

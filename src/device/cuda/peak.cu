@@ -111,8 +111,10 @@ extern "C" wf_status wf_cuda_peak(wf_device *device, int threads, size_t bytes, 
     bench b = {};
     (void)threads;
     WF_TRY(wf_cuda_try(device->ctx, cudaSetDevice(d->ordinal), "choosing the GPU"));
-    b.n = (int64_t)(bytes / sizeof(float4));
     b.blocks = (unsigned)d->processors * 4; /* enough blocks to fill every multiprocessor */
+    /* multiply_add writes a float per thread into one of the arrays. */
+    const int64_t least = (int64_t)b.blocks * THREADS * (int64_t)sizeof(float);
+    b.n = ((int64_t)bytes > least ? (int64_t)bytes : least) / (int64_t)sizeof(float4);
     wf_status status = measure(device->ctx, &b, (size_t)b.n * sizeof(float4), out);
     cudaFree(b.memory);
     if (b.begin)
