@@ -106,7 +106,7 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         endif()
         # Hopper's kernels keep their optimisations: without them ptxas serializes wgmma and warns.
         if(NOT WEFT_CUDA_OPTIMIZE AND NOT name MATCHES "^hopper")
-            list(APPEND codes -Xcicc -O1 -Xptxas -O1)
+            list(APPEND codes -Xcicc -O1 -Xptxas -O0)
         endif()
         set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
         add_custom_command(OUTPUT ${object}

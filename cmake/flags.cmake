@@ -56,7 +56,7 @@ if(WEFT_TESTS)
 endif()
 
 # Test code runs briefly, so a lower optimisation level saves time in total.
-set(WEFT_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+set(WEFT_TEST_OPTIONS $<$<CONFIG:Release>:-O1> $<$<CONFIG:Sanitize>:-O0>)
 
 # Fuzzing instruments all code. Only the fuzz targets link libFuzzer's main (cmake/fuzz.cmake).
 if(WEFT_FUZZ)

@@ -87,8 +87,9 @@ foreach(source IN LISTS sources)
     set_tests_properties(${name} PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endforeach()
 
-# Trains for more than a minute on two threads.
+# These train for most of a minute on two threads. Beside another test their threads would wait for each other.
 set_tests_properties(end_to_end PROPERTIES TIMEOUT 1800 PROCESSORS 2)
+set_tests_properties(smollm2_lora PROPERTIES PROCESSORS 2)
 
 # Compares chat templates with jinja2 of the system's Python. Skipped with a message if jinja2 is missing.
 find_program(WEFT_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
