@@ -42,7 +42,8 @@ elseif(architectures STREQUAL "native")
                 endif()
             endforeach()
             list(APPEND architectures ${match})
-            if(NOT match AND capability GREATER 90) # later than all that are supported: only PTX runs there
+            # Later than all that are supported: only PTX runs there.
+            if(NOT match AND capability GREATER 90 AND ptx STREQUAL "AUTO")
                 set(ptx ON)
             endif()
         endforeach()
