@@ -41,11 +41,14 @@ wait)
     for what in pjrt models python; do
         limit=${WEFT_FETCH_SECONDS:-600}
         left=$limit
-        while [ ! -e "$run/$what.done" ] && [ "$left" -gt 0 ]; do
+        while [ ! -e "$run/$what.done" ] && [ -d "$run" ] && [ "$left" -gt 0 ]; do
             sleep 1
             left=$((left - 1))
         done
-        cat "$run/$what.log"
+        if ! cat "$run/$what.log" 2>/dev/null; then
+            echo "A later tools/fetch.sh start replaced these downloads. Tests whose files are missing are skipped."
+            exit
+        fi
         if [ ! -e "$run/$what.done" ]; then
             echo "tools/fetch_$what.sh has not ended after $limit s. Tests that need build-$what are skipped."
         elif [ "$(cat "$run/$what.done")" != 0 ]; then

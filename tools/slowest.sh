@@ -10,5 +10,5 @@ for run in "$@"; do
     [ -f "$file" ] || { echo "slowest.sh: cannot read '$file'; ctest --output-junit writes it" >&2 && exit 1; }
     echo "Slowest tests of ${run%%=*}, in seconds:"
     sed -n 's/^[[:blank:]]*<testcase name="\([^"]*\)".* time="\([0-9.e+-]*\)" status="\(run\|fail\)".*/\2 \1/p' "$file" |
-        sort -rg | head -n 5 | awk '{ printf "  %7.1f  %s\n", $1, $2 }'
+        LC_ALL=C sort -rg | head -n 5 | awk '{ printf "  %7.1f  %s\n", $1, $2 }'
 done
