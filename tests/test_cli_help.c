@@ -261,7 +261,8 @@ static void test_bash_paths_with_spaces(void **state)
     wt_program_out(&p, "/a bc.gguf\n");
 }
 
-/* An interactive bash, which splits the words itself and quotes file names. */
+/* An interactive bash, which splits the words itself and quotes file names. It neither reads the
+ * user's settings nor writes to the user's history. */
 static void test_bash_on_a_terminal(void **state)
 {
     (void)state;
@@ -279,7 +280,8 @@ static void test_bash_on_a_terminal(void **state)
     };
     static wt_terminal t;
     assert_int_equal(wt_program_shell(&p, "touch \"$D/a bc.gguf\""), 0);
-    wt_terminal_start(&t, "exec bash --norc --noprofile -i");
+    wt_terminal_start(&t, "exec env HOME=\"$D\" INPUTRC=/dev/null HISTFILE= bash --norc "
+                          "--noprofile -i");
     wt_terminal_type(&t, "bind 'set enable-bracketed-paste off'; PS1='rea''dy> '; "
                          "weft() { printf '<%s>' \"$@\"; echo; }; source \"$D/weft.bash\"\n");
     wt_terminal_await(&t, "ready> ");
