@@ -365,8 +365,16 @@ static void test_plugin(void **state)
     succeeds("plan tiny --batch 2 --json --device pjrt");
     prints_json();
     prints("\"launches\": 1,");
-    assert_int_equal(run("plan tiny --device pjrt --svg plan.svg"), 2);
-    assert_non_null(strstr(err, "--svg has no effect on a device that compiles whole graphs"));
+    static const char *const unused[][2] = {
+        {"plan tiny --device pjrt --svg plan.svg", "--svg has no effect"},
+        {"plan tiny --device pjrt --without fold", "--without has no effect"},
+        {"plan tiny --device pjrt --recompute 1", "--recompute has no effect"},
+    };
+    for (size_t i = 0; i < sizeof unused / sizeof *unused; i++) {
+        assert_int_equal(run(unused[i][0]), 2);
+        assert_non_null(strstr(err, unused[i][1]));
+        assert_non_null(strstr(err, "on a device that compiles whole graphs; leave it out"));
+    }
     setenv("WEFT_PJRT_PLUGIN", "/nowhere/plugin.so", 1);
     succeeds("devices");
     prints("not available: pjrt could not load the plugin /nowhere/plugin.so: ");

@@ -208,12 +208,14 @@ static wf_status show(wf_ctx *ctx, wf_plan_view *v)
  * graph as written, because only the device's compiler knows what it fuses. */
 static wf_status plan_program(wf_ctx *ctx, const subject *s, wf_device *device)
 {
-    const wf_given unused[] = {{"without", options.without}, {"svg", options.svg}};
+    const wf_given unused[] = {{"without", options.without},
+                               {"recompute", options.run.train.recompute > 0},
+                               {"svg", options.svg}};
     const wf_report none = {0};
     wf_expansion expansions[WF_OP_COUNT] = {0};
     wf_plan plan = {.expansions = expansions, .ctx = ctx};
     wf_plan_view v = {.title = s->title, .plan = &plan, .report = &none, .device = device};
-    WF_TRY(wf_flags_refuse(ctx, unused, 2,
+    WF_TRY(wf_flags_refuse(ctx, unused, 3,
                            "has no effect on a device that compiles whole graphs; leave it out"));
     uint64_t begin = wf_clock_ns();
     WF_TRY(wf_plan_memory(device, s->graph, NULL, &plan.memory));
