@@ -17,6 +17,7 @@
 
 #include "device/cpu/gemm.h"
 #include "device/device.h"
+#include "device/expand.h"
 #include "support.h"
 
 #define D(...) ((int64_t[]){__VA_ARGS__})
@@ -361,18 +362,32 @@ static void test_heads_with_their_loss(void **state)
     assert_true(head_loss(*state, false, true) == plain);
 }
 
-/* head_loss has no kernel for a packed w, but its expansion reads w by linear, which has one. */
-static void test_expansion_that_reads_it(void **state)
+/* head_loss has no kernel for a packed w, but its expansion reads w by linear, which has one. A
+ * device that must expand linear as well cannot run head_loss. */
+static void check_expansion(wf_ctx *ctx, bool expand_linear)
 {
-    wf_ctx *ctx = *state;
+    const wf_compile_options options = {.without = WF_PASS_FUSE}; /* it would restore head_loss */
     wt_run r = wt_open(ctx, "cpu:1");
     wf_graph *g = wt_graph(ctx);
     wf_value *in[] = {wf_input(g, "x", WF_F32, 2, D(3, 8)), weight(g),
                       wf_input(g, "targets", WF_I32, 1, D(3))};
     wf_output(g, "loss", wf_op_add(g, "head_loss", "", in, 3));
     wt_ok(ctx, wf_session_pack(r.session, "w", WF_F32, 2, D(4, 8)));
-    wt_compile(&r, g);
+    if (expand_linear) {
+        wt_ok(ctx, wf_device_force_expansion(r.device, WF_OP_linear));
+        wt_fails(ctx, wf_compile_with(r.session, g, &options, &r.exec), WF_ERR_UNSUPPORTED,
+                 "device cpu has no kernel for head_loss(");
+        wf_graph_free(g);
+    } else {
+        wt_compile(&r, g);
+    }
     wt_close(&r);
+}
+
+static void test_expansion_that_reads_it(void **state)
+{
+    check_expansion(*state, false);
+    check_expansion(*state, true);
 }
 
 int main(void)
