@@ -26,6 +26,7 @@ typedef struct {
     wf_type_set only; /* float types to use; default f32, f16 and bf16. f32 is always included */
     bool all;         /* every value becomes an output, named as in rg_build; changes no decision */
     double nudge;     /* largest relative change of each element of f32 sources */
+    uint64_t draw;    /* selects one set of random changes */
 } rg_options;
 
 typedef struct {
@@ -64,6 +65,10 @@ void rg_report(wf_ctx *ctx, const rg_recipe *recipe, const char *reason, rg_fail
 /* Writes legal contents to all inputs and to all states that the generator named. States that a
  * pass added keep their contents. */
 wf_status rg_write(const rg_recipe *recipe, wf_session *session, wf_exec *exec);
+
+/* Makes options.nudge change f32 values without a source as well: results of fill and uniform, and
+ * casts of integers. Multiplies each by a new input. */
+wf_status rg_nudge_constants(wf_graph *g);
 
 typedef struct {
     char name[32];

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph/pass/rewrite.h"
 #include "selftest/number.h"
 
 /* ---- Contents ---- */
@@ -57,6 +58,11 @@ static void fill_little(contents *c)
 static void fill_unit(contents *c) /* second moments, factors: positive */
 {
     EACH(c, 0.25 + 0.5 * wf_rng_unit(&c->rng));
+}
+
+static void fill_one(contents *c) /* of rg_nudge_constants */
+{
+    EACH(c, 1);
 }
 
 static void fill_rate(contents *c)
@@ -136,7 +142,7 @@ static const struct {
     {"mask", fill_flag, true},      {"flag", fill_flag, true},    {"id", fill_id, true},
     {"target", fill_target, false}, {"start", fill_start, false}, {"pos", fill_pos, false},
     {"freq", fill_freq, false},     {"key", fill_key, false},     {"lr", fill_rate, false},
-    {"count", fill_count, false},   {"factor", fill_unit, false},
+    {"count", fill_count, false},   {"factor", fill_unit, false}, {"nudge", fill_one, false},
 };
 
 /* Returns -1 when the generator did not make this name. */
@@ -167,10 +173,10 @@ bool rg_name_has_limit(const char *name, double *limit)
     return kind >= 0 && kinds[kind].fill == fill_id;
 }
 
-static void nudge(contents *c, uint64_t stream)
+static void nudge(contents *c, const char *name)
 {
     wf_rng rng;
-    wf_rng_init(&rng, c->recipe->seed + 1, stream);
+    wf_rng_init(&rng, c->recipe->seed + 1, rg_hash(name, c->recipe->options.draw));
     for (int64_t i = 0; i < c->count; i++)
         c->to[i] *= 1 + c->recipe->options.nudge * (2 * wf_rng_unit(&rng) - 1);
 }
@@ -193,7 +199,7 @@ static void *make_contents(const rg_recipe *recipe, const wf_info *info)
     wf_rng_init(&c.rng, recipe->seed, stream);
     kinds[kind].fill(&c);
     if (recipe->options.nudge != 0 && info->type == WF_F32)
-        nudge(&c, stream);
+        nudge(&c, info->name);
     wf_numbers_store(info->type, c.to, bytes, c.count);
     free(c.to);
     return bytes;
@@ -216,6 +222,41 @@ wf_status rg_write(const rg_recipe *recipe, wf_session *session, wf_exec *exec)
         free(bytes);
     }
     return status;
+}
+
+/* Whether n computes an f32 value without reading a float. */
+static bool is_constant(const wf_node *n)
+{
+    if (wf_node_is(n, WF_FLAG_SOURCE) || n->nout != 1 || n->out[0].type != WF_F32)
+        return false;
+    for (int i = 0; i < n->nin; i++)
+        if (wf_type_get(n->in[i]->type)->kind != WF_KIND_INT)
+            return false;
+    return true;
+}
+
+wf_status rg_nudge_constants(wf_graph *g)
+{
+    wf_rewrite r;
+    WF_TRY(wf_rewrite_begin(g, &r));
+    for (int i = 0; i < r.count; i++) {
+        const wf_node *n = g->nodes[i];
+        const wf_dims *shape = &n->out[0].shape;
+        char name[32];
+        if (!is_constant(n))
+            continue;
+        snprintf(name, sizeof name, "nudge.%d", i);
+        wf_rewrite_before(&r, n);
+        g->backward = n->backward;
+        /* A copy of n: the rewrite replaces n in new nodes as well. */
+        wf_value *v = wf_node_add(g, n->op, n->attr, NULL, n->in, n->nin);
+        v = wf_mul(g, v, wf_input(g, name, WF_F32, (int)shape->n, shape->d));
+        wf_rewrite_replace(&r, &n->out[0], v);
+        wf_rewrite_drop(&r, n);
+    }
+    g->backward = false;
+    WF_TRY(wf_rewrite_end(&r, WF_OK));
+    return wf_graph_verify(g);
 }
 
 /* ---- Results ---- */

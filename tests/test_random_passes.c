@@ -60,10 +60,12 @@ static const variant narrow[] = {
  * cancel exceeds it: the elements x of a layer norm have sum 0, but rounding them leaves a sum of up
  * to about u * sum |x|. A fixed floor for this would hide errors of all small outputs, and sums of
  * absolute terms, carried through all nodes, would be far too large. So a graph that exceeds the
- * bound runs NUDGED times more without passes, its sources changed by up to 2 u, 4 u, ..., which
- * draws other roundoffs at every node. An output may differ by four times its largest change there.
+ * bound runs NUDGED times more without passes, its sources and constants changed by up to 2, 4, 6 or
+ * 8 u, which draws other roundoffs at every node. An output may differ by four times its largest
+ * change there. Each run changes them in another random direction: one direction, or a few, can have
+ * little effect on an output by chance.
  */
-enum { NUDGED = 4 };
+enum { NUDGED = 16 };
 #define NUDGE 1.2e-7
 
 typedef struct {
@@ -82,6 +84,8 @@ static wf_status run_variant(const passes_case *c, const rg_recipe *recipe, cons
     wf_graph *g;
     WF_TRY(rg_build(c->ctx, recipe, &g));
     wf_status status = v->compute ? wf_precision(g, v->compute) : WF_OK;
+    if (status == WF_OK && recipe->options.nudge != 0)
+        status = rg_nudge_constants(g);
     if (status == WF_OK && i % 2 == 1) /* from another initial order */
         status = wf_order_shuffle(g, recipe->seed + (uint64_t)i);
     if (status == WF_OK)
@@ -99,7 +103,8 @@ static wf_status compare_nudged(passes_case *c, const rg_recipe *recipe, const v
     wf_status status = WF_OK;
     for (int i = 0; i < NUDGED && status == WF_OK; i++) {
         rg_recipe changed = *recipe;
-        changed.options.nudge = NUDGE * (i + 1);
+        changed.options.nudge = NUDGE * (1 + i % 4);
+        changed.options.draw = (uint64_t)i;
         status = run_variant(c, &changed, none, 2, &nudged[i]);
     }
     if (status == WF_OK)
