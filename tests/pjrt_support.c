@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/sanitize.h"
 #include "weft.h"
 
 const char *wt_real_plugin(void)
@@ -24,7 +25,7 @@ const char *wt_real_plugin(void)
     if (!path)
         path = getenv("WEFT_TEST_PJRT");
     bool usable = path && access(path, R_OK) == 0;
-#ifdef __SANITIZE_ADDRESS__
+#if WF_ADDRESS_SANITIZER
     usable = false; /* XLA's compiler leaks, and LeakSanitizer would report it as our leak */
 #endif
     if (!usable) {

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/sanitize.h"
 #include "device/cpu/cpu.h"
 #include "device/device.h"
 #include "support.h"
@@ -60,10 +61,10 @@ uint64_t wt_seed(void)
 
 int wt_cases(int n)
 {
-#ifdef __SANITIZE_ADDRESS__
+#if WF_ADDRESS_SANITIZER
     if (!getenv("WEFT_ALL_CASES"))
         return (n + 3) / 4;
-#elif defined(__SANITIZE_THREAD__)
+#elif WF_THREAD_SANITIZER
     return (n + 31) / 32;
 #endif
     return n;

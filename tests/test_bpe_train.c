@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/sanitize.h"
 #include "program.h"
 #include "support.h"
 #include "text/normal.h"
@@ -25,7 +26,7 @@
 #include "text/utf8.h"
 #include "text/vocab.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if WF_ADDRESS_SANITIZER
 #define HOSTILE ((size_t)1 << 20)
 #else
 #define HOSTILE ((size_t)1 << 22)
@@ -604,7 +605,7 @@ static void test_program(void **state)
     wt_scratch_remove(&p.scratch);
 }
 
-#if !defined(__SANITIZE_ADDRESS__)
+#if !WF_ADDRESS_SANITIZER
 /* Compares with the Python package tokenizers; skipped when it is not installed. */
 static void test_oracle(void **state)
 {
@@ -644,7 +645,7 @@ int main(void)
         wt_test(test_faults),
         wt_test(test_hostile),
         wt_test(test_program),
-#if !defined(__SANITIZE_ADDRESS__) /* the Python package takes most of the time */
+#if !WF_ADDRESS_SANITIZER /* the Python package takes most of the time */
         cmocka_unit_test(test_oracle),
 #endif
     };

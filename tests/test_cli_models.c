@@ -18,6 +18,7 @@
 
 #include "base/arena.h"
 #include "base/json_tree.h"
+#include "base/sanitize.h"
 #include "model_fixture.h"
 #include "program.h"
 #include "support.h"
@@ -646,7 +647,7 @@ static void test_cut_while_running(void **state)
 static void test_smollm2(void **state)
 {
     (void)state;
-#ifdef __SANITIZE_ADDRESS__
+#if WF_ADDRESS_SANITIZER
     print_message("SmolLM2 takes minutes under sanitizers: skipped\n");
     skip();
 #endif

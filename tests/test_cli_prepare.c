@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "base/sanitize.h"
 #include "program.h"
 
 static wt_program p;
@@ -131,7 +132,7 @@ static void test_flat(void **state)
 {
     (void)state;
     struct rusage small, large;
-#ifdef __SANITIZE_ADDRESS__
+#if WF_ADDRESS_SANITIZER
     skip(); /* AddressSanitizer keeps freed memory */
 #endif
     ok("for i in $(seq 16); do cat docs/*.md README.md include/weft.h; done >$D/m; "

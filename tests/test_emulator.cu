@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/sanitize.h"
 #include "device/cuda/kernels.cuh"
 
 extern "C" {
@@ -282,7 +283,7 @@ static void test_deadlocks_are_reported(void **state)
         "2 in functions of warps");
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#if WF_ADDRESS_SANITIZER
 static __global__ void write_beyond(int *out, int where, int i)
 {
     __shared__ int tile[33];
@@ -470,7 +471,7 @@ int main(void)
         cmocka_unit_test(test_barriers_that_count),
         cmocka_unit_test(test_blocks_that_wait_for_others),
         cmocka_unit_test(test_deadlocks_are_reported),
-#if defined(__SANITIZE_ADDRESS__)
+#if WF_ADDRESS_SANITIZER
         cmocka_unit_test(test_memory_is_guarded),
 #endif
         cmocka_unit_test(test_bad_launches_are_refused),

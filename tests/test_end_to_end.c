@@ -20,9 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/sanitize.h"
 #include "program.h"
 
-#ifdef __SANITIZE_ADDRESS__
+#if WF_ADDRESS_SANITIZER
 #define LEARNS false
 #define TRAIN "--depth 1 --batch 2 --length 128 --steps 6"
 #define TUNE "--lora 4 --batch 1 --length 128 --steps 6"

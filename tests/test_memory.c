@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/philox.h"
+#include "base/sanitize.h"
 #include "device/device.h"
 #include "device/memory.h"
 #include "graph/build.h"
@@ -193,7 +194,7 @@ static void test_windows(void **state)
 }
 
 /* Generous time limit for a busy machine. */
-#ifdef __SANITIZE_ADDRESS__
+#if WF_ADDRESS_SANITIZER
 #define MOST_SECONDS 8
 #else
 #define MOST_SECONDS 2

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sanitize.h"
 #include "device/plan.h"
 #include "graph/build.h"
 #include "graph/pass/order.h"
@@ -46,8 +47,8 @@ static const struct variant {
 };
 #define IN_ORDERS 3 /* the first of them also start from random orders */
 #define FUSE 4
-#define ORDERS 3            /* per graph */
-#ifdef __SANITIZE_ADDRESS__ /* runs ten times slower */
+#define ORDERS 3         /* per graph */
+#if WF_ADDRESS_SANITIZER /* runs ten times slower */
 #define DRAWN 1
 #else
 #define DRAWN 2 /* variants per row and type */

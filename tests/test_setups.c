@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/sanitize.h"
 #include "parity_model.h"
 #include "support.h"
 
@@ -28,7 +29,7 @@
 #define PAGE 16
 
 /* Whether times can be asserted, and whether there is time to run all setups. */
-#if defined(NDEBUG) && !defined(__SANITIZE_ADDRESS__)
+#if defined(NDEBUG) && !WF_ADDRESS_SANITIZER
 #define FAST_BUILD true
 #else
 #define FAST_BUILD false

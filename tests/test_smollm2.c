@@ -18,6 +18,7 @@
 
 #include <cmocka.h>
 
+#include "base/sanitize.h"
 #include "model_fixture.h"
 #include "scratch.h"
 #include "smollm2_fixture.h"
@@ -27,7 +28,7 @@
 #define MARGIN_BOUND 1e-3 /* in log-probability */
 
 /* A sanitized build is thirty times slower and takes only some texts. */
-#ifdef __SANITIZE_ADDRESS__
+#if WF_ADDRESS_SANITIZER
 #define SOME_TEXTS 1
 #define SOME_TOKENS 3
 #else

@@ -19,6 +19,7 @@
 
 #include <cmocka.h>
 
+#include "base/sanitize.h"
 #include "model_fixture.h"
 #include "program.h"
 #include "support.h"
@@ -206,7 +207,7 @@ static void a_fact_is_learned_and_old_answers_stay(void **state)
         print_message("skipped: SmolLM2 is not here (tools/fetch_models.sh brings it)\n");
         skip();
     }
-#ifdef __SANITIZE_ADDRESS__
+#if WF_ADDRESS_SANITIZER
     print_message("skipped: a sanitized build takes half an hour\n");
     skip();
 #endif

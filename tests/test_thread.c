@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/cores.h"
+#include "base/sanitize.h"
 #include "base/thread.h"
 #include "scratch.h"
 
@@ -33,13 +34,6 @@ typedef struct {
     pthread_t by[THREADS];
     atomic_bool stray; /* a thread index out of range */
 } ranges;
-
-/* ThreadSanitizer cannot follow threads that a forked child starts. */
-#if defined(__SANITIZE_THREAD__)
-#define THREAD_SANITIZER 1
-#else
-#define THREAD_SANITIZER 0
-#endif
 
 static void record_range(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -492,8 +486,8 @@ static void run_child(void)
 static void test_fork(void **state)
 {
     (void)state;
-    if (THREAD_SANITIZER)
-        skip();
+    if (WF_THREAD_SANITIZER)
+        skip(); /* ThreadSanitizer cannot follow threads that a forked child starts */
     for (int i = 0; i < 5; i++) {
         assert_true(sum_is_right(4));
         fflush(NULL);
@@ -509,8 +503,8 @@ static void test_fork(void **state)
 static void test_fork_during_loops(void **state)
 {
     (void)state;
-    if (THREAD_SANITIZER)
-        skip();
+    if (WF_THREAD_SANITIZER)
+        skip(); /* ThreadSanitizer cannot follow threads that a forked child starts */
     pthread_t id[3];
     int threads[3] = {2, 3, 4};
     for (int i = 0; i < 3; i++)
@@ -545,8 +539,8 @@ static void at_exit_loop(void)
 static void test_exit(void **state)
 {
     (void)state;
-    if (THREAD_SANITIZER)
-        skip();
+    if (WF_THREAD_SANITIZER)
+        skip(); /* ThreadSanitizer cannot follow threads that a forked child starts */
     for (int who = 0; who < 3; who++) {
         fflush(NULL);
         pid_t child = fork();

@@ -17,6 +17,7 @@
 #include "base/ctx.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/sanitize.h"
 #include "base/writer.h"
 #include "support.h"
 #include "text/pre.h"
@@ -577,7 +578,7 @@ static void test_stream(void **state)
 
 /* ---- Long texts ---- */
 
-#if defined(__SANITIZE_ADDRESS__)
+#if WF_ADDRESS_SANITIZER
 #define LONG ((size_t)1 << 20)
 #else
 #define LONG ((size_t)16 << 20)

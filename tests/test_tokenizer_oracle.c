@@ -11,7 +11,9 @@
 
 #include <cmocka.h>
 
-#if defined(__SANITIZE_ADDRESS__)
+#include "base/sanitize.h"
+
+#if WF_ADDRESS_SANITIZER
 #define TEXTS 200
 #define TOKENIZERS 20
 #else

@@ -17,6 +17,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "base/sanitize.h"
 #include "base/writer.h"
 #include "model_fixture.h"
 #include "program.h"
@@ -48,7 +49,7 @@ static void check_memory(long megabytes)
     struct rusage used;
     assert_int_equal(getrusage(RUSAGE_CHILDREN, &used), 0);
     print_message("peak %ld MB\n", used.ru_maxrss / 1024);
-#if !defined(__SANITIZE_ADDRESS__)
+#if !WF_ADDRESS_SANITIZER
     if (used.ru_maxrss / 1024 > megabytes)
         fail_msg("a program took %ld MB, more than %ld", used.ru_maxrss / 1024, megabytes);
 #else
@@ -196,7 +197,7 @@ static void test_merges(void **state)
 static void test_stack(void **state)
 {
     (void)state;
-#if defined(__SANITIZE_ADDRESS__)
+#if WF_ADDRESS_SANITIZER
     print_message("skipped: AddressSanitizer needs a large stack\n");
 #else
     static const char *const commands[] = {
