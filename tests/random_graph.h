@@ -66,9 +66,9 @@ void rg_report(wf_ctx *ctx, const rg_recipe *recipe, const char *reason, rg_fail
  * pass added keep their contents. */
 wf_status rg_write(const rg_recipe *recipe, wf_session *session, wf_exec *exec);
 
-/* Makes options.nudge change f32 values without a source as well: results of fill and uniform, and
- * casts of integers. Multiplies each by a new input. */
-wf_status rg_nudge_constants(wf_graph *g);
+/* Makes options.nudge change the f32 results of nodes as well, except views and updates: multiplies
+ * each by a new input. */
+wf_status rg_nudge_nodes(wf_graph *g);
 
 typedef struct {
     char name[32];

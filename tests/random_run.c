@@ -60,7 +60,7 @@ static void fill_unit(contents *c) /* second moments, factors: positive */
     EACH(c, 0.25 + 0.5 * wf_rng_unit(&c->rng));
 }
 
-static void fill_one(contents *c) /* of rg_nudge_constants */
+static void fill_one(contents *c) /* of rg_nudge_nodes */
 {
     EACH(c, 1);
 }
@@ -224,34 +224,27 @@ wf_status rg_write(const rg_recipe *recipe, wf_session *session, wf_exec *exec)
     return status;
 }
 
-/* Whether n computes an f32 value without reading a float. */
-static bool is_constant(const wf_node *n)
-{
-    if (wf_node_is(n, WF_FLAG_SOURCE) || n->nout != 1 || n->out[0].type != WF_F32)
-        return false;
-    for (int i = 0; i < n->nin; i++)
-        if (wf_type_get(n->in[i]->type)->kind != WF_KIND_INT)
-            return false;
-    return true;
-}
-
-wf_status rg_nudge_constants(wf_graph *g)
+wf_status rg_nudge_nodes(wf_graph *g)
 {
     wf_rewrite r;
     WF_TRY(wf_rewrite_begin(g, &r));
     for (int i = 0; i < r.count; i++) {
         const wf_node *n = g->nodes[i];
-        const wf_dims *shape = &n->out[0].shape;
-        char name[32];
-        if (!is_constant(n))
+        if (wf_node_is(n, WF_FLAG_SOURCE | WF_FLAG_VIEW | WF_FLAG_UPDATE))
             continue;
-        snprintf(name, sizeof name, "nudge.%d", i);
         wf_rewrite_before(&r, n);
         g->backward = n->backward;
         /* A copy of n: the rewrite replaces n in new nodes as well. */
-        wf_value *v = wf_node_add(g, n->op, n->attr, NULL, n->in, n->nin);
-        v = wf_mul(g, v, wf_input(g, name, WF_F32, (int)shape->n, shape->d));
-        wf_rewrite_replace(&r, &n->out[0], v);
+        wf_value *copy = wf_node_add(g, n->op, n->attr, NULL, n->in, n->nin);
+        for (int k = 0; copy && k < n->nout; k++) {
+            const wf_dims *shape = &n->out[k].shape;
+            wf_value *v = copy + k;
+            char name[32];
+            snprintf(name, sizeof name, "nudge.%d.%d", i, k);
+            if (v->type == WF_F32)
+                v = wf_mul(g, v, wf_input(g, name, WF_F32, (int)shape->n, shape->d));
+            wf_rewrite_replace(&r, &n->out[k], v);
+        }
         wf_rewrite_drop(&r, n);
     }
     g->backward = false;

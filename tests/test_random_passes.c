@@ -60,10 +60,10 @@ static const variant narrow[] = {
  * cancel exceeds it: the elements x of a layer norm have sum 0, but rounding them leaves a sum of up
  * to about u * sum |x|. A fixed floor for this would hide errors of all small outputs, and sums of
  * absolute terms, carried through all nodes, would be far too large. So a graph that exceeds the
- * bound runs NUDGED times more without passes, its sources and constants changed by up to 2, 4, 6 or
- * 8 u, which draws other roundoffs at every node. An output may differ by four times its largest
- * change there. Each run changes them in another random direction: one direction, or a few, can have
- * little effect on an output by chance.
+ * bound runs NUDGED times more without passes, its sources and the result of every node changed by
+ * up to 2, 4, 6 or 8 u. An output may differ by four times its largest change there. Each run draws
+ * other changes: a single draw can have little effect on an output by chance. Changes of sources
+ * alone would not do: a sum minus the same sum is exactly 0 until fold reorders one of them.
  */
 enum { NUDGED = 16 };
 #define NUDGE 1.2e-7
@@ -85,7 +85,7 @@ static wf_status run_variant(const passes_case *c, const rg_recipe *recipe, cons
     WF_TRY(rg_build(c->ctx, recipe, &g));
     wf_status status = v->compute ? wf_precision(g, v->compute) : WF_OK;
     if (status == WF_OK && recipe->options.nudge != 0)
-        status = rg_nudge_constants(g);
+        status = rg_nudge_nodes(g);
     if (status == WF_OK && i % 2 == 1) /* from another initial order */
         status = wf_order_shuffle(g, recipe->seed + (uint64_t)i);
     if (status == WF_OK)
