@@ -23,6 +23,7 @@
 #include "text/pre.h"
 #include "text/stream.h"
 #include "text/token.h"
+#include "text/unicode.h"
 #include "text/utf8.h"
 
 #define DATA "../shared/data/"
@@ -576,6 +577,20 @@ static void test_stream(void **state)
     }
 }
 
+/* \w of the package tokenizers: symbols and format characters with the property Alphabetic or
+ * Join_Control are word characters, so a token with single_word does not match before them. */
+static void test_word_characters(void **state)
+{
+    (void)state;
+    static const uint32_t words[] = {'a',    '_',    '9',     0x301,   0x200C, 0x200D,
+                                     0x24B6, 0x24E9, 0x1F130, 0x1F169, 0x1F189};
+    static const uint32_t others[] = {' ', '-', 0xB2, 0x200B, 0x24B5, 0x24EA, 0x1F14A, 0x1F18A};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        assert_true(wf_char_class(words[i]) & WF_CHAR_WORD);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        assert_false(wf_char_class(others[i]) & WF_CHAR_WORD);
+}
+
 /* ---- Long texts ---- */
 
 #if WF_ADDRESS_SANITIZER
@@ -845,11 +860,11 @@ static void test_faults(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_vectors),      wt_test(test_control),       wt_test(test_added),
-        wt_test(test_added_marks),  wt_test(test_stream),        wt_test(test_invalid_utf8),
-        wt_test(test_round_trips),  wt_test(test_written),       wt_test(test_long),
-        wt_test(test_hostile),      wt_test(test_pattern_limit), wt_test(test_faults),
-        wt_test(test_hostile_gguf), wt_test(test_pres),
+        wt_test(test_vectors),      wt_test(test_control),         wt_test(test_added),
+        wt_test(test_added_marks),  wt_test(test_word_characters), wt_test(test_stream),
+        wt_test(test_invalid_utf8), wt_test(test_round_trips),     wt_test(test_written),
+        wt_test(test_long),         wt_test(test_hostile),         wt_test(test_pattern_limit),
+        wt_test(test_faults),       wt_test(test_hostile_gguf),    wt_test(test_pres),
     };
     return cmocka_run_group_tests_name("tokenizer", tests, NULL, NULL);
 }

@@ -32,6 +32,10 @@ newer = {c for low, high in NEWER for c in range(low, high + 1)}
 # The characters with the property White_Space.
 space = {*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029, 0x202F,
          0x205F, 0x3000}
+# \w besides letters, marks, digits and connectors: Join_Control, and symbols with the property Alphabetic. With
+# them, \w has the characters of the package tokenizers, compared for every character.
+word = {0x200C, 0x200D, *range(0x24B6, 0x24EA), *range(0x1F130, 0x1F14A), *range(0x1F150, 0x1F16A),
+        *range(0x1F170, 0x1F18A)}
 points = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000]
 
 order = {c: ucd.combining(chr(c)) for c in points if c not in newer and ucd.combining(chr(c))}
@@ -53,7 +57,7 @@ def bits(c):
     category = ucd.category(chr(c))
     value = {"L": 1, "N": 2, "P": 8, "S": 16, "M": 32}.get(category[0], 0)
     value |= 4 if c in space else 0
-    value |= 64 if category[0] in "LM" or category in ("Nd", "Nl", "Pc") else 0
+    value |= 64 if category[0] in "LM" or category in ("Nd", "Nl", "Pc") or c in word else 0
     return value | (128 if c in unstable else 0)
 
 
