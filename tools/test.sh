@@ -44,13 +44,6 @@ step() {
     run "$@"
 }
 
-# configure FOLDER BUILD_TYPE FLAGS...
-configure() {
-    folder=$1 type=$2
-    shift 2
-    run cmake -S . -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE="$type" -DWEFT_TESTS=ON "$@"
-}
-
 # later NAME COMMAND...: starts a command in the background, at the lowest priority. It is a process group, which
 # ends with this script.
 later() {
@@ -84,19 +77,18 @@ tests() {
 }
 
 tools/fetch.sh start
-step tools/format.sh --check
-step tools/check_layers.sh --selftest
-step tools/check_layers.sh
+later checks sh -c 'tools/format.sh --check && tools/check_layers.sh --selftest && tools/check_layers.sh'
 
 # One GPU architecture: each other one takes minutes to compile. Where no GPU can run the kernels, they are
 # compiled without most optimisations, which halves the time.
 optimize=ON
 nvidia-smi >/dev/null 2>&1 || optimize=OFF
-configure build-test Release -DWEFT_CUDA_ARCHITECTURES=90a -DWEFT_CUDA_PTX=OFF \
-    -DWEFT_CUDA_OPTIMIZE=$optimize "$@"
+step cmake -S . -B build-test -G Ninja -DCMAKE_BUILD_TYPE=Release -DWEFT_TESTS=ON -DWEFT_CUDA_ARCHITECTURES=90a \
+    -DWEFT_CUDA_PTX=OFF -DWEFT_CUDA_OPTIMIZE=$optimize "$@"
+finish checks
 step cmake --build build-test
-configure build-sanitize Sanitize "$@"
-later sanitized_build cmake --build build-sanitize
+later sanitized_build sh -c 'cmake -S . -B build-sanitize -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DWEFT_TESTS=ON "$@" &&
+    cmake --build build-sanitize' sh "$@"
 tools/fetch.sh wait
 step tools/check_symbols.sh build-test/libweft.so include/weft.h
 step tools/check_baseline.sh build-test
