@@ -37,7 +37,15 @@ def bench(args, name, model, flags):
     if p.returncode:
         sys.exit(f"{shlex.join(command)} failed: {p.stderr[-2000:]}")
     with open(path) as f:
-        return json.load(f)["bench"]
+        text = re.sub(r'(?m)^( *"command": )"(.*)",$', lambda m: f'{m[1]}"{without_folders(m[2])}",', f.read())
+    with open(path, "w") as f:
+        f.write(text)
+    return json.loads(text)["bench"]
+
+
+def without_folders(words):
+    """Removes the folders of this machine from a command."""
+    return re.sub(r"[^\s=]*/", "", words)
 
 
 def about(measurement):
@@ -46,7 +54,7 @@ def about(measurement):
 
 def write(path, data):
     with open(path, "w") as f:
-        command = ["bench/gpu.py"] + [re.sub(r"[^\s=]*/", "", a) for a in sys.argv[1:]]  # without folders of this machine
+        command = ["bench/gpu.py"] + [without_folders(a) for a in sys.argv[1:]]
         json.dump({"date": datetime.date.today().isoformat(), "command": shlex.join(command), **data}, f, indent=2)
         f.write("\n")
 
