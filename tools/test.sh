@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: MIT
 # usage: tools/test.sh [CMAKE_FLAGS...]
 # The body of "make test": checks, a Release tree (build-test) and a sanitized tree (build-sanitize) with their
-# tests, and the thread sanitizer (build-thread). The flags are for both trees.
+# tests, and the thread sanitizer (build-thread). The flags are for all three trees.
 #
 # The sanitized tree compiles at the lowest priority while the Release tests run, and the thread sanitizer runs
-# beside the sanitized tests. Tests leave processors idle, for example while they wait for a file or at the end
-# of a list, and these gaps are most of what the two steps need.
+# beside the sanitized tests: tests leave processors idle, for example while they wait for a file or at the end
+# of a list.
 set -eu
 cd "$(dirname "$0")/.."
 jobs=$(nproc 2>/dev/null || echo 1)
