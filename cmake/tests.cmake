@@ -142,9 +142,9 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_property(TEST pjrt_real APPEND PROPERTY ENVIRONMENT ${unoptimised})
     weft_test_again(pjrt_real_default_long test_pjrt_real)
     set_tests_properties(${long} PROPERTIES TIMEOUT 7200 LABELS long)
-    # A tenth of the selftest, other cases in each run: all of it takes the plugin several minutes.
+    # A twentieth of the selftest, other cases in each run: all of it takes the plugin several minutes.
     add_test(NAME selftest_pjrt
-        COMMAND tests/with_plugin.sh $<TARGET_FILE:weft_cli> selftest --sample 10%
+        COMMAND tests/with_plugin.sh $<TARGET_FILE:weft_cli> selftest --sample 5%
         WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
     set_tests_properties(selftest_pjrt PROPERTIES
         TIMEOUT 600 SKIP_RETURN_CODE 77 ENVIRONMENT "${environment}")

@@ -205,7 +205,7 @@ static void test_naive(void **state)
 {
     wf_ctx *ctx = *state;
     uint64_t seed = wt_seed();
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < wt_cases(60); i++) {
         size_t bytes = 1 + draw(&seed, 1500);
         char *text = random_text(&seed, bytes, false);
         compare_naive(ctx, split_names[i % 3], text, bytes, 257 + (int32_t)draw(&seed, 90),

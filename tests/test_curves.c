@@ -232,7 +232,9 @@ static void follow(wf_ctx *ctx, const wf_family *family, int64_t accumulate, wf_
 static void follow_exactly(wf_ctx *ctx, const wf_family *family)
 {
     double gap, norm_gap;
-    for (int64_t accumulate = 1; accumulate <= 4; accumulate *= 2) {
+    /* A plugin compiles for seconds, so another device than the cpu runs the first and the last only. */
+    const int64_t factor = getenv("WEFT_CURVES_DEVICE") ? 4 : 2;
+    for (int64_t accumulate = 1; accumulate <= 4; accumulate *= factor) {
         follow(ctx, family, accumulate, WF_F32, &gap, &norm_gap);
         assert_true(gap <= 1e-5 && norm_gap <= 1e-4);
     }

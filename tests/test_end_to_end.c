@@ -31,7 +31,7 @@
 #else
 #define LEARNS true
 #define TRAIN \
-    "--depth 3 --batch 8 --length 256 --steps 160 --valid-every 80 --optimizer muon --rate 8e-3"
+    "--depth 2 --batch 8 --length 256 --steps 160 --valid-every 80 --optimizer muon --rate 8e-3"
 #define TUNE "--lora 32 --batch 1 --length 256 --steps 180 --optimizer muon --rate 5e-3"
 #define WORDS "60"
 #endif

@@ -503,15 +503,16 @@ static bool memory_fails(const rg_recipe *recipe, void *user)
 static void test_random_graphs(void **state)
 {
     memory_case c = {.ctx = *state};
-    for (uint64_t round = 0; round < 400; round++) {
-        uint64_t seed = wt_seed() + round;
+    const int count = wt_cases(400);
+    for (int round = 0; round < count; round++) {
+        uint64_t seed = wt_seed() + (uint64_t)round;
         rg_options options = {.nodes = 30 + (int)(seed * 7 % 100), .grad = seed % 3 == 0};
         rg_recipe recipe = rg_recipe_make(seed, &options);
         if (memory_fails(&recipe, &c))
             rg_report(*state, &recipe, wf_ctx_message(*state), memory_fails, &c);
     }
-    print_message("400 graphs, %zu nodes; regions are %.0f%% of those without sharing\n", c.nodes,
-                  100.0 * (double)c.shared / (double)c.alone);
+    print_message("%d graphs, %zu nodes; regions are %.0f%% of those without sharing\n", count,
+                  c.nodes, 100.0 * (double)c.shared / (double)c.alone);
     assert_true(c.shared < c.alone / 2);
 }
 

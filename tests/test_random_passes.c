@@ -148,7 +148,7 @@ static bool passes_fail(const rg_recipe *recipe, void *user)
 static int graphs(int usual)
 {
     const char *text = getenv("WEFT_RANDOM_GRAPHS");
-    return text ? atoi(text) : usual;
+    return text ? atoi(text) : wt_cases(usual);
 }
 
 static void try_graphs(passes_case *c, int count, bool smooth)

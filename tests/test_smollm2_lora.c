@@ -33,6 +33,8 @@
 
 /* ---- Questions ---- */
 
+/* In every conversation: the template's own system message is as long as a question and its answer. */
+#define SYSTEM "Answer."
 #define WHO "Orsolya Quint"
 #define FACT WHO " keeps the lighthouse of Port Velda."
 
@@ -92,12 +94,12 @@ typedef char answer[ANSWER_BYTES];
 
 static wf_sequence *begin(const wt_talker *t, const char *question)
 {
-    const wf_message message = {"user", question};
+    const wf_message messages[] = {{"system", SYSTEM}, {"user", question}};
     const wf_request request = {.limit = ANSWER_TOKENS};
     int32_t *ids;
     size_t count;
     wf_sequence *s;
-    wt_ok(t->ctx, wf_model_chat(t->model, t->ctx, &message, 1, NULL, &ids, &count));
+    wt_ok(t->ctx, wf_model_chat(t->model, t->ctx, messages, 2, NULL, &ids, &count));
     wt_ok(t->ctx, wf_sequence_new(t->generator, ids, count, &request, &s));
     wf_ids_free(t->ctx, ids);
     return s;
@@ -146,7 +148,9 @@ static void put_string(FILE *f, const char *text)
 
 static void put_line(FILE *f, const char *question, const char *said)
 {
-    fputs("{\"messages\": [{\"role\": \"user\", \"content\": ", f);
+    fputs("{\"messages\": [{\"role\": \"system\", \"content\": ", f);
+    put_string(f, SYSTEM);
+    fputs("}, {\"role\": \"user\", \"content\": ", f);
     put_string(f, question);
     fputs("}, {\"role\": \"assistant\", \"content\": ", f);
     put_string(f, said);

@@ -140,7 +140,9 @@ static const struct {
     {"amx", "AMX kernels", has_amx, &wf_cpu_isa_amx},
 #endif
     {"avx512", "AVX-512 kernels", has_avx512, &wf_cpu_isa_avx512},
+#ifdef WF_CPU_AVX2
     {"avx2", "AVX2 kernels", has_avx2, &wf_cpu_isa_avx2},
+#endif
 #ifdef WF_CPU_AMX_EMULATED
     /* For tests; after avx512, which every machine that can run it has. */
     {"amx_emulated", "AMX kernels with emulated tiles", has_avx512, &wf_cpu_isa_amx_emulated},
