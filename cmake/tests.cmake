@@ -157,7 +157,7 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(resume_kill_long smollm2_lora_long PROPERTIES TIMEOUT 7200 LABELS long)
 else()
     # Sanitized, these tests run a quarter of their cases and print the seed (tests/support.h).
-    foreach(name IN ITEMS selftest check op_passes)
+    foreach(name IN ITEMS selftest check op_passes random_passes memory bpe_train)
         weft_test_again(${name}_all test_${name} WEFT_ALL_CASES=1)
         set_tests_properties(${name}_all PROPERTIES TIMEOUT 7200 LABELS long)
     endforeach()
