@@ -231,7 +231,7 @@ static void test_cut_places(void **state)
 {
     wf_ctx *ctx = *state;
     uint64_t seed = wt_seed();
-    for (int i = 0; i < 30; i++) {
+    for (int i = 0; i < wt_cases(30); i++) {
         size_t plain = CUT - draw(&seed, 60), rest = 100 + draw(&seed, 100);
         char *text = malloc(plain + rest), *end = random_text(&seed, rest, false);
         assert_non_null(text);

@@ -159,7 +159,8 @@ static void test_random_lifetimes(void **state)
     wf_rng_init(&rng, wt_seed(), 1);
     for (size_t kind = 0; kind < KINDS; kind++) {
         double worst = 1, sum = 0;
-        for (int round = 0; round < 40; round++) {
+        const int rounds = wt_cases(40);
+        for (int round = 0; round < rounds; round++) {
             static wf_lifetime blocks[MAX_BLOCKS], again[MAX_BLOCKS];
             size_t alignment = (size_t)1 << below(&rng, 9);
             int steps, n = kinds[kind].fill(&rng, blocks, 1 + below(&rng, MAX_BLOCKS), &steps);
@@ -172,8 +173,10 @@ static void test_random_lifetimes(void **state)
             sum += ratio;
         }
         print_message("lifetimes %s: region / lower bound is %.4f on average, %.4f at worst\n",
-                      kinds[kind].name, sum / 40, worst);
-        assert_true(worst < kinds[kind].worst && sum / 40 < kinds[kind].average);
+                      kinds[kind].name, sum / rounds, worst);
+        assert_true(worst < kinds[kind].worst);
+        if (rounds == 40) /* fewer vary too much */
+            assert_true(sum / rounds < kinds[kind].average);
     }
 }
 
@@ -185,7 +188,7 @@ static void test_windows(void **state)
     wf_rng_init(&rng, wt_seed(), 4);
     wf_lifetime *blocks = malloc(SOME * sizeof *blocks);
     assert_non_null(blocks);
-    for (int round = 0; round < 3; round++)
+    for (int round = 0; round < wt_cases(3); round++)
         for (size_t kind = 0; kind < KINDS; kind++) {
             int steps, n = kinds[kind].fill(&rng, blocks, SOME, &steps);
             check_packing(*state, blocks, n, steps, 64);

@@ -192,6 +192,9 @@ static op_total look_at_op(wf_ctx *ctx, wf_device *device, wf_op op, wf_type com
     for (int i = 0; i < n; i++)
         for (int k = 0; k < rows[i].variants && rows[i].types & WF_TYPE_BIT(WF_F32); k++) {
             wf_case *c;
+            /* Sanitized, a quarter of the cases of ops that have been found to be narrow. */
+            if (wt_cases(4) < 4 && t.narrow && (wt_seed() + (uint64_t)(i + k)) % 4 != 0)
+                continue;
             wt_ok(ctx, wf_case_new(ctx, &rows[i], k, WF_F32, wt_seed(), 0, &c));
             wf_status status = look_at_case(c, compute, device, &t);
             if (status != WF_OK)

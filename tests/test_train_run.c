@@ -167,9 +167,12 @@ static void test_resumed_bit_for_bit(void **state)
 {
     place p;
     make_place(&p, *state);
-    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+    const size_t count = sizeof setups / sizeof *setups;
+    for (size_t i = 0; i < count; i++) {
         watcher whole = {0}, half = {.stop_after = 3}, rest = {0};
         char a[32], b[32];
+        if (wt_cases((int)count) < (int)count && (i + wt_seed()) % 4 != 0)
+            continue; /* sanitized: a quarter of the setups */
         snprintf(a, sizeof a, "a%d", (int)i);
         snprintf(b, sizeof b, "b%d", (int)i);
         run(&p, a, &setups[i].train, false, &whole);
