@@ -746,6 +746,7 @@ typedef struct {
     int64_t parameters; /* elements of all weights */
     size_t bytes;       /* of all weights in the files */
     int files;
+    int skipped; /* tensors of vision, audio or multi-token prediction, which Weft does not use */
     const char *chat_template; /* NULL: the model has no template */
 } wf_model_info;
 /* Strings are borrowed until wf_model_close. */

@@ -113,27 +113,34 @@ static void configs_equal(const wf_config *a, const wf_config *b)
     assert_int_equal(a->vocab, b->vocab);
     assert_int_equal(a->context, b->context);
     assert_int_equal(a->width, b->width);
-    assert_int_equal(a->heads, b->heads);
-    assert_int_equal(a->kv_heads, b->kv_heads);
-    assert_int_equal(a->head_dim, b->head_dim);
-    assert_int_equal(a->hidden, b->hidden);
     assert_int_equal(a->tied, b->tied);
     assert_int_equal(a->qkv_bias, b->qkv_bias);
     assert_int_equal(a->out_bias, b->out_bias);
     assert_int_equal(a->mlp_bias, b->mlp_bias);
     near(a->eps, b->eps);
-    for (int64_t i = 0; i < a->layers; i++)
-        assert_int_equal(wf_config_window(a, i), wf_config_window(b, i));
-    if (!a->family->rotary)
-        return;
-    assert_int_equal(a->rope.dims, b->rope.dims);
-    near(wf_rope_magnitude(&a->rope), wf_rope_magnitude(&b->rope));
-    float x[256], y[256];
-    assert_true(a->rope.dims <= 512);
-    wf_rope_frequencies(&a->rope, x);
-    wf_rope_frequencies(&b->rope, y);
-    for (int64_t i = 0; i < a->rope.dims / 2; i++)
-        near(x[i], y[i]);
+    for (int64_t i = 0; i < a->layers; i++) {
+        const wf_layer *x = wf_config_layer(a, i), *y = wf_config_layer(b, i);
+        assert_int_equal(x->heads, y->heads);
+        assert_int_equal(x->kv_heads, y->kv_heads);
+        assert_int_equal(x->key_dim, y->key_dim);
+        assert_int_equal(x->value_dim, y->value_dim);
+        assert_int_equal(x->hidden, y->hidden);
+        assert_int_equal(x->window, y->window);
+        assert_int_equal(x->rope, y->rope);
+        assert_int_equal(x->shares, y->shares);
+    }
+    assert_int_equal(a->ropes, b->ropes);
+    for (int r = 0; r < a->ropes; r++) {
+        const wf_rotary *p = &a->rope[r], *q = &b->rope[r];
+        float x[256], y[256];
+        assert_int_equal(p->dims, q->dims);
+        near(wf_rope_magnitude(p), wf_rope_magnitude(q));
+        assert_true(p->dims <= 512);
+        wf_rope_frequencies(p, a->context, x);
+        wf_rope_frequencies(q, b->context, y);
+        for (int64_t i = 0; i < p->dims / 2; i++)
+            near(x[i], y[i]);
+    }
 }
 
 /* Folder to GGUF to folder to GGUF: tensors, configs and templates survive bit for bit. */
@@ -155,8 +162,8 @@ static void round_trips(void **state)
         configs_equal(&first->config, &gguf->config);
         configs_equal(&first->config, &back->config);
         configs_equal(&first->config, &again->config);
-        assert_int_equal(gguf->config.rope.interleaved, first->config.family->interleaved);
-        assert_int_equal(back->config.rope.interleaved, false);
+        assert_int_equal(gguf->config.rope[0].interleaved, first->config.family->interleaved);
+        assert_int_equal(back->config.rope[0].interleaved, false);
         assert_string_equal(first->info.chat_template, gguf->info.chat_template);
         assert_string_equal(first->info.chat_template, back->info.chat_template);
         wf_model_close(first);
@@ -277,7 +284,7 @@ static void interleaves_rows(void **state)
         wf_model *a = open_ok(*state, fixture(cases[c].model)), *b = open_ok(*state, p.gguf);
         const wf_stored *x = wf_store_find(a->store, cases[c].hugging_face),
                         *y = wf_store_find(b->store, cases[c].gguf);
-        int64_t D = a->config.head_dim, rows = x->shape.d[0];
+        int64_t D = a->config.all.key_dim, rows = x->shape.d[0];
         size_t row = x->bytes / (size_t)rows;
         assert_int_equal(x->bytes, y->bytes);
         for (int64_t h = 0; h < rows / D; h++)
@@ -586,7 +593,7 @@ static void keeps_magnitude(void **state)
            "\"rope_type\": \"yarn\", \"attention_factor\": 1.5");
     convert_ok(*state, p.folder, p.gguf, NULL);
     wf_model *m = open_ok(*state, p.gguf);
-    near(1.5, wf_rope_magnitude(&m->config.rope));
+    near(1.5, wf_rope_magnitude(&m->config.rope[0]));
     double factor = 0; /* relative to the usual magnitude, as other GGUF readers interpret it */
     wt_ok(*state, wf_gguf_get_float(m->gguf, "qwen2.rope.scaling.attn_factor", &factor));
     near(1.5 / (0.1 * log(4) + 1), factor);
@@ -601,8 +608,8 @@ static void frequencies_equal(const wf_rotary *a, const wf_rotary *b, double bou
 {
     float x[64], y[64];
     assert_int_equal(a->dims, b->dims);
-    wf_rope_frequencies(a, x);
-    wf_rope_frequencies(b, y);
+    wf_rope_frequencies(a, 1, x);
+    wf_rope_frequencies(b, 1, y);
     for (int64_t i = 0; i < a->dims / 2; i++)
         assert_true(fabs((double)x[i] - y[i]) <= bound * y[i]);
     assert_true(fabs(wf_rope_magnitude(a) - wf_rope_magnitude(b)) <= bound);
@@ -676,19 +683,19 @@ static void keeps_rope(void **state)
         convert_ok(*state, p.folder, p.gguf, NULL);
         convert_ok(*state, p.gguf, p.other, NULL);
         wf_model *first = open_ok(*state, p.folder), *gguf = open_ok(*state, p.gguf);
-        frequencies_equal(&gguf->config.rope, &first->config.rope, 0);
+        frequencies_equal(&gguf->config.rope[0], &first->config.rope[0], 0);
         wf_model_close(gguf);
         convert_ok(*state, p.other, wt_path(&p.s, "new"), NULL);
         wf_model *back = open_ok(*state, wt_path(&p.s, "new"));
-        frequencies_equal(&back->config.rope, &first->config.rope, 0);
-        assert_int_equal(back->config.rope.scaling, first->config.rope.scaling);
+        frequencies_equal(&back->config.rope[0], &first->config.rope[0], 0);
+        assert_int_equal(back->config.rope[0].scaling, first->config.rope[0].scaling);
         wf_model_close(back);
-        if (first->config.rope.scaling == WF_ROPE_LLAMA3) {
+        if (first->config.rope[0].scaling == WF_ROPE_LLAMA3) {
             rewrite(*state, p.gguf, p.third, false, 0);
             convert_ok(*state, p.third, wt_path(&p.s, "foreign"), NULL);
             back = open_ok(*state, wt_path(&p.s, "foreign"));
-            frequencies_equal(&back->config.rope, &first->config.rope, 2e-5);
-            assert_int_equal(back->config.rope.scaling, WF_ROPE_LLAMA3);
+            frequencies_equal(&back->config.rope[0], &first->config.rope[0], 2e-5);
+            assert_int_equal(back->config.rope[0].scaling, WF_ROPE_LLAMA3);
             wf_model_close(back);
         }
         wf_model_close(first);
@@ -787,7 +794,7 @@ static void reads_keys(void **state)
     convert_ok(*state, fixture("qwen2"), p.gguf, NULL);
     rewrite_more(*state, p.gguf, p.other, true, 0, "qwen2.rope.scaling.yarn_log_multiplier", 0.5);
     wf_model *m = open_ok(*state, p.other);
-    near((0.1 * log(4) + 1) / (0.05 * log(4) + 1), wf_rope_magnitude(&m->config.rope));
+    near((0.1 * log(4) + 1) / (0.05 * log(4) + 1), wf_rope_magnitude(&m->config.rope[0]));
     wf_model_close(m);
     rewrite_more(*state, p.gguf, p.third, true, 0, "qwen2.attention.scale", 0.5);
     m = open_ok(*state, p.third);

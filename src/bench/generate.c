@@ -74,16 +74,18 @@ wf_status wf_bench_run_time(wf_generator *g, const wf_bench_run *r, double *seco
 static void add_attention(const wf_generator *g, int64_t before, int64_t tokens, wf_bench_work *out)
 {
     const wf_config *c = &g->model->config;
-    const double row = (double)(c->heads * c->head_dim); /* elements of q; keys have fewer heads */
-    const double kv = 2.0 * (double)wf_type_bytes(g->kv, c->kv_heads * c->head_dim);
-    for (int64_t layer = 0; layer < c->layers; layer++) {
-        int64_t window = wf_config_window(c, layer), most = before + tokens;
+    for (int64_t i = 0; i < c->layers; i++) {
+        const wf_layer *l = wf_config_layer(c, i);
+        const double row =
+            (double)(l->heads * l->key_dim); /* elements of q; keys have fewer heads */
+        const double kv = (double)wf_type_bytes(g->kv, l->kv_heads * (l->key_dim + l->value_dim));
+        int64_t window = l->window, most = before + tokens;
         if (window <= 0 || window > most)
             window = most;
         double pairs = 0;
-        /* Token i sees the tokens before it and itself, at most `window` of them. */
-        for (int64_t i = 1; i <= tokens; i++)
-            pairs += (double)(before + i < window ? before + i : window);
+        /* Token k sees the tokens before it and itself, at most `window` of them. */
+        for (int64_t k = 1; k <= tokens; k++)
+            pairs += (double)(before + k < window ? before + k : window);
         /* Two matmuls, scores and values: each 2 FLOP per pair (query, key) and element of q. */
         out->flops += 4 * row * pairs;
         /* each key that some token sees, once */

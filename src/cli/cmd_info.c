@@ -150,6 +150,9 @@ static void print_info(const wf_model_view *v)
     printf("  family      %s: %s\n", i->family, v->model->config.family->title);
     printf("  format      %s, %d file%s, %s of weights\n", i->format, i->files, WF_PLURAL(i->files),
            wf_plan_bytes(i->bytes, bytes, sizeof bytes));
+    if (i->skipped)
+        printf("  skipped     %d tensor%s of vision, audio or multi-token prediction\n", i->skipped,
+               WF_PLURAL(i->skipped));
     printf("  parameters  %s (%lld)\n", wf_engine_count(i->parameters, count, sizeof count),
            (long long)i->parameters);
     printf("  shape       %lld layer%s, width %lld, hidden %lld, %lld head%s of %lld, %lld KV "

@@ -13,10 +13,11 @@ static void put_shape(wf_json *j, const wf_model_info *i)
     const struct {
         const char *key;
         int64_t value;
-    } sizes[] = {{"parameters", i->parameters}, {"bytes", (int64_t)i->bytes}, {"layers", i->layers},
-                 {"width", i->width},           {"hidden", i->hidden},        {"heads", i->heads},
-                 {"kv_heads", i->kv_heads},     {"head_dim", i->head_dim},    {"vocab", i->vocab},
-                 {"context", i->context},       {"window", i->window}};
+    } sizes[] = {
+        {"parameters", i->parameters}, {"bytes", (int64_t)i->bytes}, {"layers", i->layers},
+        {"width", i->width},           {"hidden", i->hidden},        {"heads", i->heads},
+        {"kv_heads", i->kv_heads},     {"head_dim", i->head_dim},    {"vocab", i->vocab},
+        {"context", i->context},       {"window", i->window},        {"skipped", i->skipped}};
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         wf_json_put_int(j, sizes[k].key, sizes[k].value);
     wf_json_key(j, "rope_base");

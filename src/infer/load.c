@@ -102,7 +102,7 @@ wf_status wf_generator_write_weights(wf_generator *g)
     WF_TRY(wf_store_check(m->store));
     for (int i = 0; i < g->adapters.count; i++)
         WF_TRY(wf_upload_adapter(g->session, g->adapters.adapter[i]));
-    return m->config.rope.base != 0 ? wf_upload_frequencies(g->session, &m->config.rope) : WF_OK;
+    return wf_upload_frequencies(g->session, &m->config, g->context);
 }
 
 /* Counts the elements of one weight that are NaN or infinite. */

@@ -5,17 +5,25 @@
 #include "base/mem.h"
 #include "device/device.h"
 
-wf_status wf_upload_frequencies(wf_session *s, const wf_rotary *rope)
+static wf_status upload_rope(wf_session *s, const wf_rotary *rope, int64_t context,
+                             const char *state)
 {
     wf_ctx *ctx = s->ctx;
     size_t bytes = (size_t)rope->dims / 2 * sizeof(float);
     float *inv_freq = wf_mem_new(ctx, bytes);
     if (!inv_freq)
         return WF_ERR_MEMORY;
-    wf_rope_frequencies(rope, inv_freq);
-    wf_status status = wf_session_write(s, "rope.inv_freq", inv_freq, bytes);
+    wf_rope_frequencies(rope, context, inv_freq);
+    wf_status status = wf_session_write(s, state, inv_freq, bytes);
     wf_mem_free(ctx, inv_freq);
     return status;
+}
+
+wf_status wf_upload_frequencies(wf_session *s, const wf_config *c, int64_t context)
+{
+    for (int i = 0; i < c->ropes; i++)
+        WF_TRY(upload_rope(s, &c->rope[i], context, wf_rope_state(i)));
+    return WF_OK;
 }
 
 wf_status wf_upload_adapter(wf_session *s, const wf_adapter *a)

@@ -4,10 +4,11 @@
 #define WF_INFER_UPLOAD_H
 
 #include "model/adapter.h"
-#include "model/rope.h"
+#include "model/build.h"
 
-/* Writes the inverse frequencies of `rope` to the state rope.inv_freq, f32[R/2]. */
-wf_status wf_upload_frequencies(wf_session *session, const wf_rotary *rope);
+/* Writes the inverse frequencies of all rotary positions to their states (wf_rope_state). `context`:
+ * the most positions that a sequence may have. */
+wf_status wf_upload_frequencies(wf_session *session, const wf_config *config, int64_t context);
 /* Reads every A and B of an adapter from its folder and writes it to the state of the same name.
  * The adapter must come from wf_adapter_open. */
 wf_status wf_upload_adapter(wf_session *session, const wf_adapter *adapter);

@@ -336,7 +336,7 @@ wf_status wf_adapter_read(const wf_adapter *a, int index, float *to)
     wf_assert(t);
     wf_row_order order = WF_ROWS_AS_THEY_ARE;
     if (index % 2)
-        order = wf_rows_order(&a->config, l->row, false, a->config.rope.interleaved);
+        order = wf_rows_order(&a->config, l->row, false, a->config.rope[0].interleaved);
     int64_t rows = t->shape.d[0], columns = t->shape.d[1];
     size_t bytes = wf_type_bytes(t->type, columns);
     void *raw = wf_mem_new(a->ctx, bytes); /* copied, because tensors in files may be unaligned */

@@ -161,7 +161,7 @@ static wf_status write_tensor(saver *s, int index, const wf_info *info)
     const size_t row = (size_t)info->dim[1] * sizeof(float);
     wf_row_order order = WF_ROWS_AS_THEY_ARE;
     if (index % 2)
-        order = wf_rows_order(&a->config, l->row, a->config.rope.interleaved, false);
+        order = wf_rows_order(&a->config, l->row, a->config.rope[0].interleaved, false);
     char *numbers = wf_mem_new(s->ctx, info->bytes);
     wf_status status =
         numbers ? s->fetch(s->user, info->name, numbers, info->bytes) : WF_ERR_MEMORY;

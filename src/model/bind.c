@@ -54,6 +54,23 @@ static const char *shape_text(const wf_dims *shape, char out[96])
 #define EMBEDDING "token_embd.weight"
 #define HEAD "lm_head.weight" /* in Hugging Face folders, for all families */
 
+/* Prefixes of the decoder's tensors: none, and those of multimodal checkpoints, as published, saved by
+ * transformers 4.52 or later, and without a prefix of their own. */
+static const char *const prefixes[] = {"", "language_model.model.", "model.language_model.",
+                                       "language_model."};
+
+/* Finds a tensor by its Hugging Face name without the family's prefix. */
+static const wf_stored *find_inner(const wf_model *m, const char *name)
+{
+    const wf_stored *t = NULL;
+    char full[WF_NAME_BYTES + 32];
+    for (size_t i = 0; !t && i < sizeof prefixes / sizeof *prefixes; i++) {
+        snprintf(full, sizeof full, "%s%s", prefixes[i], name);
+        t = wf_store_find(m->store, full);
+    }
+    return t;
+}
+
 /* Finds the tensor of a weight by its graph name. *transposed: the file stores [in, out]. */
 static const wf_stored *find(const wf_model *m, const char *name, bool *transposed)
 {
@@ -67,10 +84,10 @@ static const wf_stored *find(const wf_model *m, const char *name, bool *transpos
     const wf_stored *t = wf_store_find(m->store, other);
     if (!t) {
         wf_family_hugging_face(m->config.family, name, false, other);
-        t = wf_store_find(m->store, other);
+        t = find_inner(m, other);
     }
     if (!t && m->config.tied && strcmp(name, EMBEDDING) == 0)
-        t = wf_store_find(m->store, HEAD); /* tied: one matrix, stored under either name */
+        t = find_inner(m, HEAD); /* tied: one matrix, stored under either name */
     *transposed = t && row->flags & WF_NAME_TRANSPOSED && t->shape.n == 2;
     return t;
 }
@@ -184,7 +201,7 @@ static wf_status compare_values(wf_model *m, const wf_stored *a, const wf_stored
 static wf_status settle_head(wf_model *m)
 {
     bool transposed, equal = false;
-    const wf_stored *head = wf_store_find(m->store, HEAD);
+    const wf_stored *head = find_inner(m, HEAD);
     const wf_stored *table = find(m, EMBEDDING, &transposed);
     if (!m->folder || !m->config.tied || !head || !table || head == table)
         return WF_OK;
@@ -208,13 +225,29 @@ static wf_status settle_head(wf_model *m)
 /* Tensors that are allowed although no weight uses them. */
 static bool harmless(const wf_model *m, const char *name)
 {
-    if (m->gguf && strcmp(name, "rope_freqs.weight") == 0)
+    if (m->gguf && (strcmp(name, "rope_freqs.weight") == 0 || strcmp(name, WF_TENSOR_SHORT) == 0 ||
+                    strcmp(name, WF_TENSOR_LONG) == 0))
         return true;
-    if (m->folder && m->config.tied && strcmp(name, HEAD) == 0)
+    if (m->folder && m->config.tied && wf_store_find(m->store, name) == find_inner(m, HEAD))
         return true;
     for (const char *const *part = m->config.family->ignored; !m->gguf && *part; part++)
         if (strstr(name, *part))
             return true;
+    return false;
+}
+
+/* Tensors of multimodal checkpoints that a decoder of text does not use: vision, audio, and layers
+ * that predict several tokens (MTP). */
+static bool is_of_other_part(const char *name)
+{
+    static const char *const parts[] = {"vision_tower.", "vision_model.", "multi_modal_projector.",
+                                        "audio_tower.",  "embed_vision.", "embed_audio.",
+                                        "visual.",       "mtp."};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        const char *at = strstr(name, parts[i]);
+        if (at && (at == name || at[-1] == '.'))
+            return true;
+    }
     return false;
 }
 
@@ -225,7 +258,9 @@ static void look_for_extra(binder *b)
     for (int i = 0; i < s->count; i++) {
         const char *name = s->tensor[i].name;
         char shown[WF_TEXT_SHOWN], at[96];
-        if (!b->used[i] && !harmless(b->m, name))
+        if (!b->used[i] && b->m->folder && is_of_other_part(name))
+            b->m->info.skipped++;
+        else if (!b->used[i] && !harmless(b->m, name))
             fault(b, "%s%s is not a weight of %s", wf_text_show(shown, name, strlen(name)),
                   place(b->m, &s->tensor[i], at), b->m->config.family->name);
     }

@@ -27,6 +27,11 @@ static wf_value *weight(wf_builder *b, const char *name, const char *kind, int r
     return wf_state(b->g, full, type, rank, (int64_t[]){rows, columns});
 }
 
+const wf_layer *wf_builder_layer(const wf_builder *b)
+{
+    return wf_config_layer(b->config, b->layer);
+}
+
 /* ---- Parts of blocks ---- */
 
 wf_value *wf_part_linear(wf_builder *b, wf_value *x, const char *name, int64_t to, bool bias)
@@ -46,37 +51,44 @@ wf_value *wf_part_norm(wf_builder *b, wf_value *x, const char *name)
     wf_value *gamma = weight(b, name, "weight", 1, length, 0);
     if (!b->config->family->layer_norm)
         return wf_rms_norm(b->g, x, gamma, b->config->eps);
-    return wf_layer_norm(b->g, x, gamma, weight(b, name, "bias", 1, length, 0), b->config->eps);
+    wf_value *beta = b->config->family->norm_bias ? weight(b, name, "bias", 1, length, 0) : NULL;
+    return wf_layer_norm(b->g, x, gamma, beta, b->config->eps);
 }
 
 wf_value *wf_part_heads(wf_builder *b, wf_value *x, int64_t heads)
 {
-    return wf_reshape(b->g, x, 3, (int64_t[]){b->options->tokens, heads, b->config->head_dim});
+    int64_t dim = x ? wf_dims_last(&x->shape) / heads : 0;
+    return wf_reshape(b->g, x, 3, (int64_t[]){b->options->tokens, heads, dim});
 }
 
 wf_value *wf_part_rope(wf_builder *b, wf_value *x)
 {
-    const wf_rotary *rope = &b->config->rope;
-    return wf_rope(b->g, x, b->positions, b->inv_freq, rope->interleaved, wf_rope_magnitude(rope));
+    int which = wf_builder_layer(b)->rope;
+    if (which == WF_NO_ROPE)
+        return x;
+    const wf_rotary *rope = &b->config->rope[which];
+    return wf_rope(b->g, x, b->positions, b->inv_freq[which], rope->interleaved,
+                   wf_rope_magnitude(rope));
 }
 
 /* Appends k or v [N, Hk, D] to the layer's page pool and returns the pool's new version. */
 static wf_value *keep(wf_builder *b, wf_value *x, const char *which)
 {
-    const wf_config *c = b->config;
     const wf_build_options *o = b->options;
+    int64_t heads = wf_builder_layer(b)->kv_heads;
     char name[32];
     snprintf(name, sizeof name, "kv.%d.%s", (int)b->layer, which);
     wf_value *pool =
-        wf_state(b->g, name, o->kv, 4, (int64_t[]){o->pool, o->page, c->kv_heads, c->head_dim});
+        wf_state(b->g, name, o->kv, 4,
+                 (int64_t[]){o->pool, o->page, heads, x ? wf_dims_last(&x->shape) : 0});
     return wf_kv_append(b->g, pool, x, b->seq_start, b->positions, b->table);
 }
 
 wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v)
 {
-    const wf_config *c = b->config;
-    wf_attention_options options = {.window = wf_config_window(c, b->layer),
-                                    .scale = wf_config_scale(c, b->layer)};
+    const wf_layer *l = wf_builder_layer(b);
+    wf_attention_options options = {.window = l->window,
+                                    .scale = wf_config_scale(b->config, b->layer)};
     wf_value *k_pool = NULL, *v_pool = NULL, *y;
     if (b->options->form != WF_FORM_TRAIN) {
         k_pool = keep(b, k, "k");
@@ -89,14 +101,65 @@ wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v)
         options.length = b->options->length;
         y = wf_attention(b->g, q, k, v, b->seq_start, b->positions, &options);
     }
-    return wf_reshape(b->g, y, 2, (int64_t[]){b->options->tokens, c->heads * c->head_dim});
+    return wf_reshape(b->g, y, 2, (int64_t[]){b->options->tokens, l->heads * l->value_dim});
+}
+
+/* Projects x to q, k and v [N, heads * D]; norms over whole rows come before the heads are split. */
+static void project(wf_builder *b, wf_value *x, wf_value *part[3])
+{
+    static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
+    const wf_config *c = b->config;
+    const wf_layer *l = wf_builder_layer(b);
+    const int64_t width[] = {l->heads * l->key_dim, l->kv_heads * l->key_dim,
+                             l->kv_heads * l->value_dim};
+    if (c->family->fused_attention) {
+        int64_t begin = 0;
+        x = wf_part_linear(b, x, "attn_qkv", width[0] + width[1] + width[2], c->qkv_bias);
+        for (int i = 0; i < 3; begin += width[i++])
+            part[i] = wf_slice(b->g, x, 1, begin, begin + width[i]);
+    } else {
+        for (int i = 0; i < 3; i++)
+            part[i] = wf_part_linear(b, x, names[i], width[i], c->qkv_bias);
+    }
+    if (c->family->row_norm) {
+        part[0] = wf_part_norm(b, part[0], "attn_q_norm");
+        part[1] = wf_part_norm(b, part[1], "attn_k_norm");
+    }
+}
+
+wf_value *wf_part_attention(wf_builder *b, wf_value *x)
+{
+    const wf_config *c = b->config;
+    const wf_layer *l = wf_builder_layer(b);
+    wf_value *part[3];
+    project(b, x, part);
+    wf_value *q = wf_part_heads(b, part[0], l->heads);
+    wf_value *k = wf_part_heads(b, part[1], l->kv_heads);
+    wf_value *v = wf_part_heads(b, part[2], l->kv_heads);
+    if (c->family->head_norm) { /* each head, before the rotation */
+        q = wf_part_norm(b, q, "attn_q_norm");
+        k = wf_part_norm(b, k, "attn_k_norm");
+    }
+    q = wf_part_rope(b, q);
+    k = wf_part_rope(b, k);
+    if (b->q_factor)
+        q = wf_binary(b->g, "mul", q, b->q_factor);
+    return wf_part_linear(b, wf_part_attend(b, q, k, v), "attn_output", c->width, c->out_bias);
 }
 
 wf_value *wf_part_swiglu(wf_builder *b, wf_value *x)
 {
     const wf_config *c = b->config;
-    wf_value *gate = wf_part_linear(b, x, "ffn_gate", c->hidden, c->mlp_bias);
-    wf_value *up = wf_part_linear(b, x, "ffn_up", c->hidden, c->mlp_bias);
+    int64_t hidden = wf_builder_layer(b)->hidden;
+    wf_value *gate, *up;
+    if (c->family->fused_mlp) {
+        wf_value *both = wf_part_linear(b, x, "ffn_up", 2 * hidden, c->mlp_bias);
+        gate = wf_slice(b->g, both, 1, 0, hidden);
+        up = wf_slice(b->g, both, 1, hidden, 2 * hidden);
+    } else {
+        gate = wf_part_linear(b, x, "ffn_gate", hidden, c->mlp_bias);
+        up = wf_part_linear(b, x, "ffn_up", hidden, c->mlp_bias);
+    }
     wf_value *h = wf_glu(b->g, gate, up, WF_GLU_SILU);
     return wf_part_linear(b, h, "ffn_down", c->width, c->mlp_bias);
 }
@@ -107,20 +170,38 @@ static wf_value *drop(wf_builder *b, wf_value *x)
     return b->options->dropout > 0 ? wf_dropout(b->g, x, b->key, b->options->dropout) : x;
 }
 
+/* A factor of 0 is missing in the config. */
+static wf_value *times(wf_builder *b, wf_value *x, double factor)
+{
+    return factor != 0 && factor != 1 ? wf_scale(b->g, x, factor) : x;
+}
+
 wf_value *wf_part_add(wf_builder *b, wf_value *x, wf_value *y)
 {
-    return wf_binary(b->g, "add", x, drop(b, y));
+    return wf_binary(b->g, "add", x, drop(b, times(b, y, b->config->residual_scale)));
+}
+
+wf_value *wf_block_pre_norm(wf_builder *b, wf_value *x)
+{
+    x = wf_part_add(b, x, wf_part_attention(b, wf_part_norm(b, x, "attn_norm")));
+    return wf_part_add(b, x, wf_part_swiglu(b, wf_part_norm(b, x, "ffn_norm")));
 }
 
 /* ---- The whole model ---- */
 
-/* base^(-2i / dims) as nodes: exact enough for planning and for unscaled rope. */
-static wf_value *frequencies(wf_builder *b)
+const char *wf_rope_state(int which)
 {
-    const wf_rotary *rope = &b->config->rope;
+    static const char *const names[WF_MOST_ROPES] = {"rope.inv_freq", "rope.1.inv_freq"};
+    return names[which];
+}
+
+/* base^(-2i / dims) as nodes: exact enough for planning and for unscaled rope. */
+static wf_value *frequencies(wf_builder *b, int which)
+{
+    const wf_rotary *rope = &b->config->rope[which];
     int64_t half = rope->dims / 2;
     if (b->options->given_frequencies)
-        return wf_state(b->g, "rope.inv_freq", WF_F32, 1, &half);
+        return wf_state(b->g, wf_rope_state(which), WF_F32, 1, &half);
     wf_value *i = wf_cast(b->g, wf_iota(b->g, 1, &half, 0), WF_F32);
     return wf_unary(b->g, "exp", wf_scale(b->g, i, -log(rope->base) / (double)half));
 }
@@ -132,13 +213,31 @@ static wf_value *embed(wf_builder *b, wf_value *table, wf_value *ids)
     return x && x->type != WF_F32 ? wf_cast(b->g, x, WF_F32) : x;
 }
 
+/* 1 + q_scale ln(1 + floor(position / q_length)), f32[N, 1, 1]. The quotient of two integers below
+ * 2^24 never rounds up to the next integer, and the conversion to i32 truncates. */
+static wf_value *query_factor(wf_builder *b)
+{
+    const wf_config *c = b->config;
+    wf_graph *g = b->g;
+    wf_value *p = wf_cast(g, b->positions, WF_F32);
+    wf_value *one = wf_fill(g, WF_F32, 0, NULL, 1);
+    wf_value *length = wf_fill(g, WF_F32, 0, NULL, c->q_length);
+    wf_value *passed = wf_cast(g, wf_cast(g, wf_binary(g, "div", p, length), WF_I32), WF_F32);
+    wf_value *log = wf_unary(g, "log", wf_binary(g, "add", one, passed));
+    wf_value *factor = wf_binary(g, "add", one, wf_scale(g, log, c->q_scale));
+    return wf_reshape(g, factor, 3, (int64_t[]){b->options->tokens, 1, 1});
+}
+
 /* Embedding, positions and blocks; b->prefix names the weights of the current block. */
 static wf_value *trunk(wf_builder *b, wf_value *table, wf_value *tokens)
 {
     const wf_config *c = b->config;
-    wf_value *x = embed(b, table, tokens);
+    wf_value *x = times(b, embed(b, table, tokens), c->embedding_scale);
+    if (c->q_scale != 0)
+        b->q_factor = query_factor(b);
     if (c->family->rotary)
-        b->inv_freq = frequencies(b);
+        for (int i = 0; i < c->ropes; i++)
+            b->inv_freq[i] = frequencies(b, i);
     else
         x = wf_binary(
             b->g, "add", x,
@@ -174,6 +273,7 @@ wf_value *wf_model_graph(wf_graph *g, const wf_config *c, const wf_build_options
     if (rows)
         x = wf_gather_rows(g, x, rows);
     x = wf_part_norm(&b, x, "output_norm");
-    return c->tied ? wf_linear(g, x, table, NULL)
-                   : wf_part_linear(&b, x, "output", c->vocab, false);
+    x = c->tied ? wf_linear(g, x, table, NULL) : wf_part_linear(&b, x, "output", c->vocab, false);
+    bool divides = c->family->divides_logits && c->logit_scale != 0;
+    return times(&b, x, divides ? 1 / c->logit_scale : c->logit_scale);
 }

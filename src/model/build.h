@@ -12,8 +12,9 @@
  *     lengths            i32[S]         tokens per sequence, including these (WF_FORM_STEP)
  *     key                i32[3]         random key, as in wf_uniform (if options.random)
  *
- * The result is logits f32[R, V]. States are the weights; rope.inv_freq f32[rotated/2] if options
- * ask for it; and with a cache kv.LAYER.k and kv.LAYER.v [pool, page, Hk, D].
+ * The result is logits f32[R, V]. States are the weights; rope.inv_freq f32[rotated/2] (and
+ * rope.1.inv_freq for a second kind of rotary positions) if options ask for it; and with a cache
+ * kv.LAYER.k and kv.LAYER.v [pool, page, Hk, D].
  */
 #ifndef WF_MODEL_BUILD_H
 #define WF_MODEL_BUILD_H
@@ -60,14 +61,20 @@ struct wf_builder {
     int64_t layer;   /* of the block being built, from 0 */
     char prefix[32]; /* "blk.3." inside a block */
     wf_value *positions, *seq_start;
-    wf_value *inv_freq;        /* rotary families, else NULL */
-    wf_value *table, *lengths; /* NULL without a cache; lengths: WF_FORM_STEP only */
-    wf_value *key;             /* dropout key, i32[3]; NULL: no dropout */
+    wf_value *inv_freq[WF_MOST_ROPES]; /* config.ropes of them */
+    wf_value *table, *lengths;         /* NULL without a cache; lengths: WF_FORM_STEP only */
+    wf_value *q_factor;                /* f32[N, 1, 1], multiplies queries; NULL: 1 */
+    wf_value *key;                     /* dropout key, i32[3]; NULL: no dropout */
 };
 
 /* Builds the graph of a model and returns its logits [R, V], or NULL if the graph has failed. The
  * caller declares the outputs. */
 wf_value *wf_model_graph(wf_graph *g, const wf_config *config, const wf_build_options *options);
+
+/* Returns the layer of the block being built. */
+const wf_layer *wf_builder_layer(const wf_builder *b);
+/* Returns the name of the state with the frequencies of config.rope[which]. */
+const char *wf_rope_state(int which);
 
 /* ---- Parts of blocks. Names are the block's own: "attn_q" is blk.LAYER.attn_q.weight ---- */
 
@@ -75,14 +82,21 @@ wf_value *wf_model_graph(wf_graph *g, const wf_config *config, const wf_build_op
 wf_value *wf_part_linear(wf_builder *b, wf_value *x, const char *name, int64_t to, bool bias);
 /* Normalizes the last axis with the family's norm. */
 wf_value *wf_part_norm(wf_builder *b, wf_value *x, const char *name);
-/* [N, heads * D] -> [N, heads, D] */
+/* [N, heads * D] -> [N, heads, D] for any D */
 wf_value *wf_part_heads(wf_builder *b, wf_value *x, int64_t heads);
+/* Rotates by the layer's rotary positions; a layer without them returns x. */
 wf_value *wf_part_rope(wf_builder *b, wf_value *x);
 /* q [N, H, D], k, v [N, Hk, D] -> [N, H * D]. Uses the cache if there is one. */
 wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v);
-/* x [N, C] -> [N, C]: SwiGLU of ffn_gate, ffn_up, ffn_down. */
+/* x [N, C] -> [N, C]: projections of q, k and v (attn_q, attn_k, attn_v, or fused as attn_qkv), norms
+ * and rotary positions as the family has them, attention, attn_output. */
+wf_value *wf_part_attention(wf_builder *b, wf_value *x);
+/* x [N, C] -> [N, C]: SwiGLU of ffn_gate and ffn_up (or both as ffn_up, gate first), ffn_down. */
 wf_value *wf_part_swiglu(wf_builder *b, wf_value *x);
-/* Residual connection: x plus a branch's output y, after dropout. */
+/* Residual connection: x plus a branch's output y, after dropout and the config's residual_scale. */
 wf_value *wf_part_add(wf_builder *b, wf_value *x, wf_value *y);
+
+/* A block with norms attn_norm and ffn_norm before attention and MLP. */
+wf_value *wf_block_pre_norm(wf_builder *b, wf_value *x);
 
 #endif

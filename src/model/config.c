@@ -16,47 +16,137 @@
 #define MOST_LAYERS 4096
 #define MOST_SIZE (INT64_C(1) << 24)
 
-int64_t wf_config_window(const wf_config *c, int64_t layer)
+const wf_layer *wf_config_layer(const wf_config *c, int64_t i)
 {
-    return !c->windowed || c->windowed[layer] ? c->window : 0;
+    return c->layer ? &c->layer[i] : &c->all;
 }
 
-/* Returns the factor of attention scores in a layer; 0: the default, 1 / sqrt(head_dim). */
+wf_layer *wf_config_split_layers(wf_arena *arena, wf_config *c)
+{
+    wf_layer *layer = wf_arena_alloc(arena, (size_t)c->layers * sizeof *layer);
+    for (int64_t i = 0; layer && i < c->layers; i++)
+        layer[i] = c->all;
+    c->layer = layer;
+    return layer;
+}
+
+void wf_config_set_ropes(const wf_config *c, wf_layer *layer)
+{
+    const wf_family *f = c->family;
+    for (int64_t i = 0; i < c->layers; i++) {
+        if (f->nope_unlimited && layer[i].window == 0)
+            layer[i].rope = WF_NO_ROPE;
+        if (c->ropes == 2) /* the second kind is for layers with a window */
+            layer[i].rope = layer[i].window > 0;
+    }
+}
+
+static bool equal_layers(const wf_layer *a, const wf_layer *b)
+{
+    return a->mixer == b->mixer && a->mlp == b->mlp && a->heads == b->heads &&
+           a->kv_heads == b->kv_heads && a->key_dim == b->key_dim && a->value_dim == b->value_dim &&
+           a->hidden == b->hidden && a->window == b->window && a->rope == b->rope &&
+           a->shares == b->shares;
+}
+
+void wf_config_join_layers(wf_config *c)
+{
+    for (int64_t i = 1; c->layer && i < c->layers; i++)
+        if (!equal_layers(&c->layer[0], &c->layer[i]))
+            return;
+    if (c->layer && c->layers > 0)
+        c->all = c->layer[0];
+    c->layer = NULL;
+}
+
+int64_t wf_config_window(const wf_config *c)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < c->layers; i++) {
+        int64_t window = wf_config_layer(c, i)->window;
+        most = window > most ? window : most;
+    }
+    return most;
+}
+
 double wf_config_scale(const wf_config *c, int64_t layer)
 {
-    double scale = c->scale != 0 ? c->scale : 1 / sqrt((double)c->head_dim);
+    double scale = c->scale != 0 ? c->scale : 1 / sqrt((double)wf_config_layer(c, layer)->key_dim);
     if (c->scale_by_layer)
         return scale / (double)(layer + 1);
     return c->scale;
 }
 
-static wf_status check_sizes(wf_ctx *ctx, const char *what, const wf_config *c)
+typedef struct {
+    const char *name;
+    int64_t value, most;
+} size;
+
+static wf_status check_ranges(wf_ctx *ctx, const char *what, const size *sizes, size_t count)
 {
-    const struct {
-        const char *name;
-        int64_t value, most;
-    } sizes[] = {
-        {"number of layers", c->layers, MOST_LAYERS},
-        {"width", c->width, MOST_SIZE},
-        {"number of heads", c->heads, MOST_SIZE},
-        {"number of key and value heads", c->kv_heads, MOST_SIZE},
-        {"size of a head", c->head_dim, MOST_SIZE},
-        {"width of the MLP", c->hidden, MOST_SIZE},
-        {"context", c->context, MOST_SIZE},
-    };
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; i < count; i++)
         if (sizes[i].value < 1 || sizes[i].value > sizes[i].most)
             return wf_fail(ctx, WF_ERR_FORMAT, "%s: the %s is %lld; it must be 1 to %lld", what,
                            sizes[i].name, (long long)sizes[i].value, (long long)sizes[i].most);
-    if (c->heads * c->head_dim > MOST_SIZE)
+    return WF_OK;
+}
+
+/* Layer i attends to keys of an earlier layer only if both have the same heads. */
+static wf_status check_shared(wf_ctx *ctx, const char *what, const wf_config *c, int64_t i)
+{
+    const wf_layer *l = wf_config_layer(c, i);
+    if (l->shares == 0)
+        return WF_OK;
+    if (l->shares < 0 || l->shares > i)
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: layer %lld shares the keys of layer %lld; only an earlier layer's can "
+                       "be shared",
+                       what, (long long)i, (long long)(i - l->shares));
+    const wf_layer *of = wf_config_layer(c, i - l->shares);
+    if (of->shares != 0 || of->kv_heads != l->kv_heads || of->key_dim != l->key_dim ||
+        of->value_dim != l->value_dim)
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: layer %lld shares the keys of layer %lld, which has other heads or "
+                       "shares keys itself",
+                       what, (long long)i, (long long)(i - l->shares));
+    return WF_OK;
+}
+
+static wf_status check_layer(wf_ctx *ctx, const char *what, const wf_layer *l)
+{
+    const size sizes[] = {
+        {"number of heads", l->heads, MOST_SIZE},
+        {"number of key and value heads", l->kv_heads, MOST_SIZE},
+        {"size of a head", l->key_dim, MOST_SIZE},
+        {"size of a head's values", l->value_dim, MOST_SIZE},
+        {"width of the MLP", l->hidden, MOST_SIZE},
+    };
+    WF_TRY(check_ranges(ctx, what, sizes, sizeof sizes / sizeof *sizes));
+    int64_t widest = l->key_dim > l->value_dim ? l->key_dim : l->value_dim;
+    if (l->heads * widest > MOST_SIZE)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld heads of %lld dimensions exceed the limit",
-                       what, (long long)c->heads, (long long)c->head_dim);
-    if (c->heads % c->kv_heads != 0)
+                       what, (long long)l->heads, (long long)widest);
+    if (l->heads % l->kv_heads != 0)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %lld key and value heads do not divide %lld head%s",
-                       what, (long long)c->kv_heads, (long long)c->heads, WF_PLURAL(c->heads));
-    if (c->window < 0 || c->window > MOST_SIZE)
+                       what, (long long)l->kv_heads, (long long)l->heads, WF_PLURAL(l->heads));
+    if (l->window < 0 || l->window > MOST_SIZE)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: an attention window of %lld tokens is out of range",
-                       what, (long long)c->window);
+                       what, (long long)l->window);
+    return WF_OK;
+}
+
+static wf_status check_sizes(wf_ctx *ctx, const char *what, const wf_config *c)
+{
+    const size sizes[] = {
+        {"number of layers", c->layers, MOST_LAYERS},
+        {"width", c->width, MOST_SIZE},
+        {"context", c->context, MOST_SIZE},
+    };
+    WF_TRY(check_ranges(ctx, what, sizes, sizeof sizes / sizeof *sizes));
+    for (int64_t i = 0; i < (c->layer ? c->layers : 1); i++) {
+        WF_TRY(check_layer(ctx, what, wf_config_layer(c, i)));
+        WF_TRY(check_shared(ctx, what, c, i));
+    }
     return WF_OK;
 }
 
@@ -66,19 +156,18 @@ static bool positive(double x)
 }
 
 /* Also rejects NaN: every comparison is written so that NaN fails it. */
-static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c)
+static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c, const wf_rotary *r)
 {
-    const wf_rotary *r = &c->rope;
     if (!positive(r->base))
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: the base of the rotary positions is %g; it must be positive and finite",
                        what, r->base);
-    if (r->dims < 2 || r->dims > c->head_dim || r->dims % 2 != 0)
+    if (r->dims < 2 || r->dims > c->all.key_dim || r->dims % 2 != 0)
         return wf_fail(
             ctx, WF_ERR_FORMAT,
             "%s: cannot rotate %lld of the %lld dimensions of a head; the number must be even "
             "and fit into the head",
-            what, (long long)r->dims, (long long)c->head_dim);
+            what, (long long)r->dims, (long long)c->all.key_dim);
     if (r->scaling != WF_ROPE_PLAIN && !positive(r->factor))
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: the rope scaling has factor %g; it must be above 0 and finite", what,
@@ -116,17 +205,20 @@ wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: the epsilon of the norms is %g; it must be above 0 and below 1", what,
                        c->eps);
-    if (c->family->fused_qkv && c->heads * c->head_dim != c->width)
+    const wf_layer *l = &c->all;
+    if (c->family->fused_qkv && l->heads * l->key_dim != c->width)
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: %lld head%s of %lld dimensions do not match the width %lld", what,
-                       (long long)c->heads, WF_PLURAL(c->heads), (long long)c->head_dim,
+                       (long long)l->heads, WF_PLURAL(l->heads), (long long)l->key_dim,
                        (long long)c->width);
-    if (c->family->fused_qkv && c->kv_heads != c->heads)
+    if (c->family->fused_qkv && l->kv_heads != l->heads)
         return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s must have as many key and value heads as heads",
                        what, c->family->name);
     if (c->scale != 0 && !positive(c->scale))
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: the attention scale is %g; it must be above 0 and finite", what,
                        c->scale);
-    return c->family->rotary ? check_rope(ctx, what, c) : WF_OK;
+    for (int i = 0; i < c->ropes; i++)
+        WF_TRY(check_rope(ctx, what, c, &c->rope[i]));
+    return WF_OK;
 }

@@ -20,7 +20,8 @@ typedef struct {
     const char *what;
     wf_gguf *f; /* not const: its arena receives converted arrays */
     wf_config *c;
-    char key[128]; /* the last key, for messages */
+    wf_layer *layer; /* [layers]: c->layer, while it is being filled */
+    char key[128];   /* the last key, for messages */
 } reader;
 
 /* Returns "ARCHITECTURE.name". Valid until the next call. */
@@ -40,22 +41,64 @@ static wf_status get_float(reader *r, const char *name, double *out)
     return wf_gguf_get_float(r->f, key(r, name), out);
 }
 
-/* Reads a number that may also be an array with one value per layer. All values must be equal. */
-static wf_status get_layers_int(reader *r, const char *name, int64_t *out)
+/* ---- Keys of the table ---- */
+
+/* Returns the array of a row with one value per layer; *values is NULL if the key has one value for
+ * all layers. */
+static wf_status get_array(reader *r, const wf_key *k, const int64_t **values)
 {
-    const wf_gguf_pair *pair = wf_gguf_find(r->f, key(r, name));
-    if (!pair || pair->kind != WF_GGUF_ARRAY)
-        return get_int(r, name, out);
-    const int64_t *values;
+    const wf_gguf_pair *pair = wf_gguf_find(r->f, key(r, k->gguf));
     size_t count;
-    WF_TRY(wf_gguf_get_ints(r->f, key(r, name), &values, &count));
-    for (size_t i = 1; i < count; i++)
-        if (values[i] != values[0])
-            return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
-                           "%s: %s differs between layers, which Weft does not support", r->what,
-                           r->key);
-    if (count > 0)
-        *out = values[0];
+    *values = NULL;
+    if (!k->per_layer || !pair || pair->kind != WF_GGUF_ARRAY)
+        return WF_OK;
+    WF_TRY(wf_gguf_get_ints(r->f, key(r, k->gguf), values, &count));
+    if (count == 0 || count != (size_t)r->c->layers)
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
+                       "%s: %s has %zu value%s, but the model has %lld layer%s", r->what, r->key,
+                       count, WF_PLURAL(count), (long long)r->c->layers, WF_PLURAL(r->c->layers));
+    return WF_OK;
+}
+
+/* Reads a row into `layer` of the config; of an array, the first value. */
+static wf_status read_key(reader *r, const wf_key *k)
+{
+    void *member = wf_key_member(k, r->c, &r->c->all);
+    const int64_t *values;
+    WF_TRY(get_array(r, k, &values));
+    if (values) {
+        *(int64_t *)member = values[0];
+        return WF_OK;
+    }
+    return k->rule == WF_KEY_INT ? get_int(r, k->gguf, member) : get_float(r, k->gguf, member);
+}
+
+static wf_status read_table(reader *r)
+{
+    for (const wf_key *k = r->c->type->keys; k->json || k->gguf; k++)
+        if (k->gguf)
+            WF_TRY(read_key(r, k));
+    return WF_OK;
+}
+
+/* Gives every layer its own value of each array. */
+static wf_status read_arrays(reader *r)
+{
+    wf_config *c = r->c;
+    wf_layer *layer = wf_config_split_layers(r->arena, c);
+    bool shared_heads = !wf_gguf_find(r->f, key(r, "attention.head_count_kv"));
+    if (!layer)
+        return WF_ERR_MEMORY;
+    for (const wf_key *k = c->type->keys; k->json || k->gguf; k++) {
+        const int64_t *values = NULL;
+        if (k->gguf)
+            WF_TRY(get_array(r, k, &values));
+        for (int64_t i = 0; values && i < c->layers; i++)
+            *(int64_t *)wf_key_member(k, c, &layer[i]) = values[i];
+    }
+    for (int64_t i = 0; shared_heads && i < c->layers; i++)
+        layer[i].kv_heads = layer[i].heads;
+    r->layer = layer;
     return WF_OK;
 }
 
@@ -81,8 +124,12 @@ static wf_status read_scaling(reader *r)
     static const struct {
         const char *name;
         wf_rope_scaling scaling;
-    } kinds[] = {{"none", WF_ROPE_PLAIN}, {"linear", WF_ROPE_LINEAR}, {"yarn", WF_ROPE_YARN}, {0}};
-    wf_rotary *rope = &r->c->rope;
+    } kinds[] = {{"none", WF_ROPE_PLAIN},
+                 {"linear", WF_ROPE_LINEAR},
+                 {"yarn", WF_ROPE_YARN},
+                 {"longrope", WF_ROPE_PLAIN}, /* the tensors of read_long say the rest */
+                 {0}};
+    wf_rotary *rope = &r->c->rope[0];
     wf_gguf_text text;
     char shown[WF_TEXT_SHOWN];
     WF_TRY(wf_gguf_get_text(r->f, key(r, "rope.scaling.type"), &text));
@@ -105,14 +152,14 @@ static wf_status read_scaling(reader *r)
             return rope->scaling == WF_ROPE_YARN ? read_magnitude(r, rope) : WF_OK;
         }
     return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
-                   "%s: rope scaling '%s' is not supported; none, linear and yarn are", r->what,
-                   wf_text_show(shown, text.bytes, text.len));
+                   "%s: rope scaling '%s' is not supported; none, linear, yarn and longrope are",
+                   r->what, wf_text_show(shown, text.bytes, text.len));
 }
 
 /* Reads rope_freqs.weight, which divides the frequencies. */
 static wf_status read_divisors(reader *r)
 {
-    wf_rotary *rope = &r->c->rope;
+    wf_rotary *rope = &r->c->rope[0];
     const wf_stored *t = wf_store_find(&r->f->store, "rope_freqs.weight");
     if (!t)
         return WF_OK;
@@ -131,11 +178,50 @@ static wf_status read_divisors(reader *r)
     return WF_OK;
 }
 
+/* Copies one list of longrope's divisors; *out is NULL if the file has none. */
+static wf_status read_factors(reader *r, const char *name, const float **out)
+{
+    const wf_rotary *rope = &r->c->rope[0];
+    const wf_stored *t = wf_store_find(&r->f->store, name);
+    *out = NULL;
+    if (!t)
+        return WF_OK;
+    if (t->type != WF_F32 || wf_dims_count(&t->shape) != rope->dims / 2)
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s must have %lld elements of type f32",
+                       r->what, name, (long long)rope->dims / 2);
+    float *copy = wf_arena_copy(r->arena, t->data, t->bytes);
+    if (!copy)
+        return WF_ERR_MEMORY;
+    for (int64_t i = 0; i < rope->dims / 2; i++)
+        if (!(isfinite(copy[i]) && copy[i] > 0))
+            return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s contains %g", r->what, name,
+                           copy[i]);
+    *out = copy;
+    return WF_OK;
+}
+
+/* longrope is stated by two tensors, and by the attention factor. */
+static wf_status read_long(reader *r)
+{
+    wf_rotary *rope = &r->c->rope[0];
+    WF_TRY(read_factors(r, WF_TENSOR_SHORT, &rope->short_divisors));
+    WF_TRY(read_factors(r, WF_TENSOR_LONG, &rope->long_divisors));
+    if (!rope->short_divisors && !rope->long_divisors)
+        return WF_OK;
+    if (!rope->short_divisors || !rope->long_divisors)
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s has only one of %s and %s", r->what,
+                       WF_TENSOR_SHORT, WF_TENSOR_LONG);
+    rope->scaling = WF_ROPE_LONG;
+    rope->factor = (double)r->c->context / rope->original;
+    rope->magnitude = 1;
+    return get_float(r, "rope.scaling.attn_factor", &rope->magnitude);
+}
+
 /* Do the standard keys and rope_freqs.weight produce the frequencies of weft.rope_parameters? They
  * do unless another program changed the file after Weft wrote it. */
 static wf_status compare_exact(reader *r, const wf_rotary *exact, bool *same)
 {
-    const wf_rotary *rope = &r->c->rope;
+    const wf_rotary *rope = &r->c->rope[0];
     size_t half = (size_t)rope->dims / 2;
     wf_rotary rounded = *exact;
     float *want = wf_arena_alloc(r->arena, half * sizeof *want);
@@ -143,8 +229,8 @@ static wf_status compare_exact(reader *r, const wf_rotary *exact, bool *same)
     if (!want || !have)
         return WF_ERR_MEMORY;
     rounded.unrounded = false; /* GGUF has no key for it */
-    wf_rope_frequencies(&rounded, want);
-    wf_rope_frequencies(rope, have);
+    wf_rope_frequencies(&rounded, r->c->context, want);
+    wf_rope_frequencies(rope, r->c->context, have);
     *same =
         fabs(wf_rope_magnitude(rope) - wf_rope_magnitude(exact)) <= 1e-5 * wf_rope_magnitude(exact);
     for (size_t i = 0; i < half; i++)
@@ -158,7 +244,7 @@ static wf_status read_exact(reader *r)
 {
     wf_config *c = r->c;
     wf_rotary exact = {
-        .dims = c->rope.dims, .base = c->rope.base, .interleaved = c->rope.interleaved};
+        .dims = c->rope[0].dims, .base = c->rope[0].base, .interleaved = c->rope[0].interleaved};
     wf_gguf_text text;
     wf_json_node *json;
     bool same;
@@ -171,10 +257,10 @@ static wf_status read_exact(reader *r)
                        ROPE_BYTES);
     WF_TRY(wf_json_parse(r->arena, "weft.rope_parameters", text.bytes, text.len, &json));
     const wf_json_reader in = {r->arena, r->what, "weft.rope_parameters.", json};
-    WF_TRY(wf_rope_from_json(&in, (double)c->context, 0, &exact));
+    WF_TRY(wf_rope_from_json(&in, NULL, (double)c->context, 0, &exact));
     wf_config checked = *c;
     /* Check before frequencies are computed from it. */
-    checked.rope = exact;
+    checked.rope[0] = exact;
     WF_TRY(wf_config_check(r->arena->ctx, r->what, &checked));
     WF_TRY(compare_exact(r, &exact, &same));
     if (!same)
@@ -183,64 +269,122 @@ static wf_status read_exact(reader *r)
             "%s: weft.rope_parameters contradicts the rope keys or rope_freqs.weight; remove it "
             "if those are right",
             r->what);
-    c->rope = exact;
+    c->rope[0] = exact;
     return WF_OK;
 }
 
 static wf_status read_rope(reader *r)
 {
-    wf_rotary *rope = &r->c->rope;
-    rope->base = 10000;
-    rope->dims = r->c->head_dim;
-    rope->interleaved = r->c->family->interleaved;
-    WF_TRY(get_float(r, "rope.freq_base", &rope->base));
+    wf_config *c = r->c;
+    wf_rotary *rope = &c->rope[0];
+    c->ropes = 1;
+    rope->dims = c->all.key_dim;
+    rope->interleaved = c->family->interleaved || c->family->pairs;
     WF_TRY(get_int(r, "rope.dimension_count", &rope->dims));
     WF_TRY(read_scaling(r));
-    WF_TRY(wf_config_check(r->arena->ctx, r->what, r->c));
+    WF_TRY(wf_config_check(r->arena->ctx, r->what, c));
     WF_TRY(read_divisors(r));
-    return read_exact(r);
+    WF_TRY(read_long(r));
+    WF_TRY(read_exact(r));
+    c->q_length = rope->original;
+    if (c->family->window_theta == 0 || !wf_gguf_find(r->f, key(r, "attention.sliding_window")))
+        return WF_OK;
+    /* Layers with a window have unscaled positions. */
+    c->ropes = 2;
+    c->rope[1] = (wf_rotary){.base = rope->base, .dims = rope->dims};
+    c->rope[1].interleaved = rope->interleaved;
+    return get_float(r, "rope.freq_base_swa", &c->rope[1].base);
 }
 
-/* Either all layers have the window, or a bool array selects them. */
-static wf_status read_window(reader *r)
+/* ---- Layers ---- */
+
+/* Reads which layers have the window: an array of bools, a period (of n layers the last has none; 0
+ * means all have it), or the family's period. */
+static wf_status read_pattern(reader *r)
 {
-    wf_config *c = r->c;
-    WF_TRY(get_int(r, "attention.sliding_window", &c->window));
+    const wf_config *c = r->c;
+    int64_t period = c->family->window_period;
     const wf_gguf_pair *pair = wf_gguf_find(r->f, key(r, "attention.sliding_window_pattern"));
-    if (!pair || c->window == 0)
+    if (pair && pair->kind == WF_GGUF_ARRAY) {
+        if (pair->element != WF_GGUF_BOOL || pair->count != (uint64_t)c->layers)
+            return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s must have %lld boolean values",
+                           r->what, r->key, (long long)c->layers);
+        for (int64_t i = 0; i < c->layers; i++)
+            r->layer[i].window = pair->data[i] ? c->all.window : 0;
+        return WF_OK;
+    }
+    WF_TRY(get_int(r, "attention.sliding_window_pattern", &period));
+    for (int64_t i = 0; i < c->layers; i++)
+        r->layer[i].window = period == 0 || i % period < period - 1 ? c->all.window : 0;
+    return WF_OK;
+}
+
+/* Layers without rotary positions: weft.rope_layers, or the family's interval. */
+static wf_status read_no_rope(reader *r)
+{
+    const wf_config *c = r->c;
+    const int64_t interval = c->family->nope_interval;
+    const wf_gguf_pair *pair = wf_gguf_find(r->f, "weft.rope_layers");
+    wf_config_set_ropes(c, r->layer);
+    for (int64_t i = 0; interval && i < c->layers; i++)
+        r->layer[i].rope = (i + 1) % interval == 0 ? WF_NO_ROPE : 0;
+    if (!pair)
         return WF_OK;
     if (pair->kind != WF_GGUF_ARRAY || pair->element != WF_GGUF_BOOL ||
         pair->count != (uint64_t)c->layers)
-        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s must have %lld boolean values",
-                       r->what, r->key, (long long)c->layers);
-    c->windowed = wf_arena_copy(r->arena, pair->data, (size_t)c->layers);
-    return c->windowed ? WF_OK : WF_ERR_MEMORY;
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
+                       "%s: weft.rope_layers must have %lld boolean values", r->what,
+                       (long long)c->layers);
+    for (int64_t i = 0; i < c->layers; i++)
+        r->layer[i].rope = pair->data[i] ? 0 : WF_NO_ROPE;
+    return WF_OK;
 }
 
+/* The family's first type that can express the windows. */
+static void choose_type(wf_config *c)
+{
+    const wf_model_type *t = c->family->types;
+    while (wf_config_window(c) > 0 && t->windows == WF_WINDOWS_NONE && t[1].name)
+        t++;
+    c->type = t;
+}
+
+static wf_status read_layers(reader *r)
+{
+    wf_config *c = r->c;
+    WF_TRY(read_arrays(r));
+    WF_TRY(get_int(r, "attention.sliding_window", &c->all.window));
+    if (c->all.window > 0)
+        WF_TRY(read_pattern(r));
+    if (c->family->rotary)
+        WF_TRY(read_no_rope(r));
+    wf_config_join_layers(c);
+    choose_type(c);
+    return WF_OK;
+}
+
+/* Sizes that the table's keys determine, and defaults of llama.cpp. */
 static wf_status read_sizes(reader *r)
 {
     wf_config *c = r->c;
-    WF_TRY(get_int(r, "block_count", &c->layers));
-    WF_TRY(get_int(r, "context_length", &c->context));
-    WF_TRY(get_int(r, "embedding_length", &c->width));
+    wf_layer *l = &c->all;
+    c->eps = c->family->eps;
+    WF_TRY(get_int(r, "block_count", &c->layers)); /* the length of arrays */
+    WF_TRY(read_table(r));
     WF_TRY(get_int(r, "vocab_size", &c->vocab));
-    WF_TRY(get_layers_int(r, "feed_forward_length", &c->hidden));
-    WF_TRY(get_layers_int(r, "attention.head_count", &c->heads));
-    c->kv_heads = c->heads;
-    WF_TRY(get_layers_int(r, "attention.head_count_kv", &c->kv_heads));
-    c->head_dim = c->heads > 0 ? c->width / c->heads : 0;
-    WF_TRY(get_int(r, "attention.key_length", &c->head_dim));
-    int64_t values = c->head_dim;
+    if (!wf_gguf_find(r->f, key(r, "attention.head_count_kv")))
+        l->kv_heads = l->heads;
+    WF_TRY(get_int(r, "attention.key_length", &l->key_dim));
+    if (l->key_dim == 0 && !wf_gguf_find(r->f, key(r, "attention.key_length")))
+        l->key_dim = l->heads > 0 ? c->width / l->heads : 0;
+    int64_t values = l->key_dim;
     WF_TRY(get_int(r, "attention.value_length", &values));
-    if (values != c->head_dim)
+    if (values != l->key_dim)
         return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
                        "%s: keys of %lld and values of %lld dimensions are not supported", r->what,
-                       (long long)c->head_dim, (long long)values);
-    c->eps = c->family->eps;
-    return get_float(r,
-                     c->family->layer_norm ? "attention.layer_norm_epsilon"
-                                           : "attention.layer_norm_rms_epsilon",
-                     &c->eps);
+                       (long long)l->key_dim, (long long)values);
+    l->value_dim = values;
+    return WF_OK;
 }
 
 /* No key states whether there are biases and an untied head, so look for the tensors. */
@@ -297,23 +441,42 @@ static wf_status refuse_key(reader *r, const char *name, double value)
                    key(r, name), value);
 }
 
+/* Returns whether the family's table reads the key. */
+static bool in_table(const reader *r, const char *name)
+{
+    for (const wf_key *k = r->c->type->keys; k->json || k->gguf; k++)
+        if (k->gguf && strcmp(k->gguf, name) == 0)
+            return true;
+    return false;
+}
+
+/* llama.cpp's converter writes the attention factor of YaRN, which its loader ignores; the default
+ * is accepted. */
+static bool is_default_factor(const reader *r, const char *name, double value)
+{
+    double usual = wf_rope_magnitude(&r->c->rope[0]);
+    return strcmp(name, "rope.scaling.yarn_attn_factor") == 0 &&
+           fabs(value - usual) <= 1e-5 * usual;
+}
+
 static wf_status check_keys(reader *r)
 {
     bool causal = true, parallel = false;
     for (size_t i = 0; i < sizeof neutral_keys / sizeof *neutral_keys; i++) {
         const double *neutral = neutral_keys[i].neutral;
         double value = neutral[0];
-        if (strstr(neutral_keys[i].name, ".yarn_") && r->c->rope.scaling != WF_ROPE_YARN)
+        if (strstr(neutral_keys[i].name, ".yarn_") && r->c->rope[0].scaling != WF_ROPE_YARN)
             continue;
         WF_TRY(get_float(r, neutral_keys[i].name, &value));
-        if (value != neutral[0] && value != neutral[1])
+        if (value != neutral[0] && value != neutral[1] && !in_table(r, neutral_keys[i].name) &&
+            !is_default_factor(r, neutral_keys[i].name, value))
             return refuse_key(r, neutral_keys[i].name, value);
     }
     for (size_t i = 0; i < sizeof repeated_keys / sizeof *repeated_keys; i++) {
         double value = 0, like = 0;
         WF_TRY(get_float(r, repeated_keys[i].name, &value));
         WF_TRY(get_float(r, repeated_keys[i].like, &like));
-        if (value != 0 && value != like)
+        if (value != 0 && value != like && !(r->c->ropes == 2 && i == 0))
             return refuse_key(r, repeated_keys[i].name, value);
     }
     WF_TRY(wf_gguf_get_bool(r->f, key(r, "attention.causal"), &causal));
@@ -335,15 +498,18 @@ wf_status wf_config_from_gguf(wf_arena *arena, const char *what, wf_gguf *f, wf_
     snprintf(architecture, sizeof architecture, "%.*s", (int)(text.len < 63 ? text.len : 63),
              text.bytes);
     WF_TRY(wf_family_find(arena->ctx, what, architecture, &out->family));
+    out->type = out->family->types;
+    out->rope[0].base = out->family->rotary ? 10000 : 0;
     WF_TRY(read_sizes(&r));
     look_at_tensors(out, &f->store);
     WF_TRY(get_float(&r, "attention.scale", &out->scale));
-    if (fabs(out->scale * sqrt((double)out->head_dim) - 1) < 1e-6)
+    if (fabs(out->scale * sqrt((double)out->all.key_dim) - 1) < 1e-6)
         out->scale = 0; /* the default, 1/sqrt(head_dim) */
     WF_TRY(wf_gguf_get_bool(f, "weft.attention.scale_by_inverse_layer", &out->scale_by_layer));
     if (out->family->rotary)
         WF_TRY(read_rope(&r));
     WF_TRY(wf_config_check(arena->ctx, what, out));
-    WF_TRY(read_window(&r));
-    return check_keys(&r);
+    WF_TRY(check_keys(&r));
+    WF_TRY(read_layers(&r));
+    return wf_config_check(arena->ctx, what, out);
 }

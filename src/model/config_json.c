@@ -3,8 +3,8 @@
  * config_json.c - reads a config from a config.json, as transformers 4 and 5 write it.
  *
  * Defaults are those of transformers' config classes for the model type; a member that is null
- * counts as missing. Every key is classified by config_keys.c first, so no setting that changes the
- * logits can be overlooked.
+ * counts as missing. Every key is checked against the type's table first, so no setting that changes
+ * the logits can be overlooked.
  */
 #include "model/config_json.h"
 
@@ -60,24 +60,8 @@ wf_status wf_json_read_bool(const wf_json_reader *r, const char *key, bool *out)
 
 typedef struct {
     wf_json_reader in;
-    uint32_t type; /* WF_TYPE_* */
     wf_config *c;
 } reader;
-
-static wf_status get_int(const reader *r, const char *key, int64_t *out)
-{
-    return wf_json_read_int(&r->in, key, out);
-}
-
-static wf_status get_bool(const reader *r, const char *key, bool *out)
-{
-    return wf_json_read_bool(&r->in, key, out);
-}
-
-static wf_status get_number(const reader *r, const char *key, double *out)
-{
-    return wf_json_read_number(&r->in, key, out);
-}
 
 static const wf_json_node *get(const reader *r, const char *key)
 {
@@ -89,13 +73,10 @@ static wf_status fail(const reader *r, wf_status status, const char *key, const 
     return wf_fail(r->in.arena->ctx, status, "%s: %s %s", r->in.what, key, why);
 }
 
-/* Reads a size that has no default. */
-static wf_status require_int(const reader *r, const char *key, int64_t *out)
-{
-    if (wf_json_missing(get(r, key)))
-        return fail(r, WF_ERR_FORMAT, key, "is missing");
-    return get_int(r, key, out);
-}
+/* The names of one activation function; the first is written. */
+static const char *const silu[] = {"silu", "swish", NULL};
+static const char *const gelu[] = {"gelu_new",         "gelu_pytorch_tanh", "gelu_fast",
+                                   "gelu_python_tanh", "gelu_accurate",     NULL};
 
 /* Checks an activation function: `accepted` lists the names of one function, NULL-terminated. */
 static wf_status expect(const reader *r, const char *key, const char *const *accepted)
@@ -113,160 +94,237 @@ static wf_status expect(const reader *r, const char *key, const char *const *acc
         accepted[0]);
 }
 
-/* ---- GPT-2 ---- */
-
-/* Reads a key under transformers' common name or GPT-2's own. */
-static wf_status get_either(const reader *r, const char *common, const char *own, int64_t *out)
+/* Sets a member to the default of its row. */
+static void set_fallback(const wf_key *k, void *member)
 {
-    WF_TRY(get_int(r, common, out));
-    return get_int(r, own, out);
+    if (k->fallback == WF_KEY_KEEP)
+        return;
+    if (k->rule == WF_KEY_INT)
+        *(int64_t *)member = (int64_t)k->fallback;
+    else if (k->rule == WF_KEY_REAL)
+        *(double *)member = k->fallback;
+    else
+        *(bool *)member = k->fallback != 0;
 }
 
-/* c->hidden is 4 * width by default; the bound keeps the product from overflowing before the
- * check. */
-static wf_status read_gpt2(reader *r)
+static wf_status read_key(const reader *r, const wf_key *k)
 {
-    static const char *const gelu[] = {"gelu_new",         "gelu_pytorch_tanh", "gelu_fast",
-                                       "gelu_python_tanh", "gelu_accurate",     NULL};
+    void *member = wf_key_member(k, r->c, &r->c->all);
+    if (k->rule == WF_KEY_SILU || k->rule == WF_KEY_GELU)
+        return expect(r, k->json, k->rule == WF_KEY_SILU ? silu : gelu);
+    if (k->rule > WF_KEY_BOOL)
+        return WF_OK;
+    if (wf_json_missing(get(r, k->json))) {
+        if (isnan(k->fallback))
+            return fail(r, WF_ERR_FORMAT, k->json, "is missing");
+        set_fallback(k, member);
+        return WF_OK;
+    }
+    return k->rule == WF_KEY_INT    ? wf_json_read_int(&r->in, k->json, member)
+           : k->rule == WF_KEY_REAL ? wf_json_read_number(&r->in, k->json, member)
+                                    : wf_json_read_bool(&r->in, k->json, member);
+}
+
+/* Fills sizes that follow from others. The bound keeps the product from overflowing before the
+ * check. */
+static void derive_sizes(const reader *r)
+{
     wf_config *c = r->c;
-    bool scaled = true;
-    c->context = 1024;
-    WF_TRY(get_either(r, "num_hidden_layers", "n_layer", &c->layers));
-    WF_TRY(get_either(r, "hidden_size", "n_embd", &c->width));
-    WF_TRY(get_either(r, "num_attention_heads", "n_head", &c->heads));
-    WF_TRY(get_either(r, "max_position_embeddings", "n_positions", &c->context));
-    WF_TRY(get_number(r, "layer_norm_epsilon", &c->eps));
-    c->hidden = c->width > 0 && c->width < INT32_MAX ? 4 * c->width : 0;
-    WF_TRY(get_int(r, "n_inner", &c->hidden));
-    WF_TRY(expect(r, "activation_function", gelu));
-    WF_TRY(get_bool(r, "scale_attn_weights", &scaled));
-    WF_TRY(get_bool(r, "scale_attn_by_inverse_layer_idx", &c->scale_by_layer));
-    c->scale = scaled ? 0 : 1;
-    c->kv_heads = c->heads;
-    c->head_dim = c->heads > 0 ? c->width / c->heads : 0;
-    c->out_bias = c->mlp_bias = true;
+    wf_layer *l = &c->all;
+    const wf_json_node *kv = get(r, "num_key_value_heads");
+    if (l->kv_heads == 0 && wf_json_missing(kv))
+        l->kv_heads = l->heads;
+    if (kv && kv->kind == WF_JSON_NULL) /* present but null: not the type's default */
+        l->kv_heads = l->heads;
+    if (l->key_dim == 0 && wf_json_missing(get(r, "head_dim")) && l->heads > 0)
+        l->key_dim = c->width / l->heads;
+    l->value_dim = l->key_dim;
+    c->qkv_bias |= c->family->qkv_bias;
+    c->out_bias |= c->family->biases;
+    c->mlp_bias |= c->family->biases;
+    if (l->hidden == 0 && c->family->hidden_factor && c->width > 0 && c->width < INT32_MAX)
+        l->hidden = c->family->hidden_factor * c->width;
+}
+
+static wf_status read_keys(const reader *r)
+{
+    for (const wf_key *k = r->c->type->keys; k->json || k->gguf; k++)
+        if (k->json)
+            WF_TRY(read_key(r, k));
+    derive_sizes(r);
     return WF_OK;
 }
 
-/* ---- Llama, Qwen ---- */
-
-/* Default of transformers' config class. */
-static int64_t default_kv_heads(const reader *r)
+/* GPT-2 only: scale_attn_weights = false leaves scores as they are. */
+static wf_status read_scale(const reader *r)
 {
-    if (get(r, "num_key_value_heads")) /* present but null */
-        return r->c->heads;
-    return r->type == WF_TYPE_MISTRAL ? 8 : r->type == WF_TYPE_LLAMA ? r->c->heads : 32;
+    bool scaled = true;
+    if (r->c->family->rotary)
+        return WF_OK;
+    WF_TRY(wf_json_read_bool(&r->in, "scale_attn_weights", &scaled));
+    r->c->scale = scaled ? 0 : 1;
+    return WF_OK;
 }
 
-static wf_status read_sizes(reader *r)
+/* ---- Layers ---- */
+
+/* Reads sliding_window into c->all.window, 0 for null. */
+static wf_status read_window(const reader *r)
 {
-    wf_config *c = r->c;
-    c->context = r->type == WF_TYPE_LLAMA ? 2048 : r->type == WF_TYPE_MISTRAL ? 131072 : 32768;
-    WF_TRY(require_int(r, "num_hidden_layers", &c->layers));
-    WF_TRY(require_int(r, "hidden_size", &c->width));
-    WF_TRY(require_int(r, "intermediate_size", &c->hidden));
-    WF_TRY(require_int(r, "num_attention_heads", &c->heads));
-    c->kv_heads = default_kv_heads(r);
-    WF_TRY(get_int(r, "num_key_value_heads", &c->kv_heads));
-    WF_TRY(get_int(r, "max_position_embeddings", &c->context));
-    WF_TRY(get_number(r, "rms_norm_eps", &c->eps));
-    c->head_dim = c->family->head_dim;
-    if (c->head_dim == 0 && c->heads > 0)
-        c->head_dim = c->width / c->heads;
-    return get_int(r, "head_dim", &c->head_dim);
+    int64_t *window = &r->c->all.window;
+    *window = get(r, "sliding_window") ? 0 : r->c->type->window;
+    WF_TRY(wf_json_read_int(&r->in, "sliding_window", window));
+    if (!wf_json_missing(get(r, "sliding_window")) && *window < 1)
+        return fail(r, WF_ERR_FORMAT, "sliding_window", "must be at least 1");
+    return WF_OK;
 }
 
-/* Reads the rope settings. Of two objects, transformers uses rope_scaling unless it is null or
- * empty. */
-static wf_status read_rope(reader *r)
+/* Reads a list with one item per layer; *out is NULL if the key is missing. */
+static wf_status get_list(const reader *r, const char *key, const wf_json_node **out)
 {
-    wf_rotary *rope = &r->c->rope;
-    wf_json_reader in = r->in;
-    double original = 0;
-    rope->base = 10000;
-    rope->dims = r->c->head_dim;
-    rope->exact = true;
-    WF_TRY(get_number(r, "rope_theta", &rope->base));
-    WF_TRY(get_number(r, "original_max_position_embeddings", &original));
-    in.json = get(r, "rope_scaling");
-    in.prefix = "rope_scaling.";
-    if (wf_json_missing(in.json) || (in.json->kind == WF_JSON_OBJECT && in.json->count == 0)) {
-        in.json = get(r, "rope_parameters");
-        in.prefix = "rope_parameters.";
-    }
-    return wf_json_missing(in.json) ? WF_OK
-                                    : wf_rope_from_json(&in, (double)r->c->context, original, rope);
+    const wf_json_node *list = get(r, key);
+    *out = NULL;
+    if (wf_json_missing(list))
+        return WF_OK;
+    if (list->kind != WF_JSON_ARRAY || list->count != (size_t)r->c->layers)
+        return wf_fail(r->in.arena->ctx, WF_ERR_FORMAT, "%s: %s must list %lld layers", r->in.what,
+                       key, (long long)r->c->layers);
+    *out = list;
+    return WF_OK;
 }
 
-/* ---- Windows ---- */
-
-/* Marks the layers with a window: those in layer_types if present, else all from `first` on. */
-static wf_status read_layers(reader *r, int64_t first, uint8_t *windowed)
+/* Applies layer_types to layers whose windows have their defaults. Types of models whose layers are
+ * all alike must agree with them. */
+static wf_status read_layer_types(const reader *r, wf_layer *layer)
 {
     const wf_config *c = r->c;
-    const wf_json_node *types = get(r, "layer_types");
-    for (int64_t i = 0; i < c->layers; i++)
-        windowed[i] = c->window > 0 && i >= first;
-    if (wf_json_missing(types))
-        return WF_OK;
-    if (types->kind != WF_JSON_ARRAY || types->count != (size_t)c->layers)
-        return wf_fail(r->in.arena->ctx, WF_ERR_FORMAT, "%s: layer_types must list %lld layers",
-                       r->in.what, (long long)c->layers);
-    for (int64_t i = 0; i < c->layers; i++) {
+    const wf_windows kind = c->type->windows;
+    const wf_json_node *types;
+    WF_TRY(get_list(r, "layer_types", &types));
+    for (int64_t i = 0; types && i < c->layers; i++) {
         bool window = wf_json_is(&types->child[i], "sliding_attention");
         if (!window && !wf_json_is(&types->child[i], "full_attention"))
             return fail(r, WF_ERR_UNSUPPORTED, "layer_types",
                         "may contain only full_attention and sliding_attention");
-        if (window && c->window == 0)
+        if (window && c->all.window == 0)
             return fail(r, WF_ERR_FORMAT, "layer_types",
                         "contains sliding_attention, but sliding_window is not set or not used");
-        if (window != windowed[i] && r->type & (WF_TYPE_LLAMA | WF_TYPE_MISTRAL | WF_TYPE_GPT2))
+        if (window != (layer[i].window > 0) && kind <= WF_WINDOWS_ALL)
             return fail(r, WF_ERR_UNSUPPORTED, "layer_types",
                         "differs between layers, which Weft does not support for this model_type");
-        windowed[i] = window;
+        layer[i].window = window ? c->all.window : 0;
     }
     return WF_OK;
 }
 
-/* The array is always built and checked, even if no layer has a window. */
-static wf_status read_window(reader *r)
+/* Qwen: layers from max_window_layers on have a window, if use_sliding_window is true. */
+static wf_status read_late_windows(const reader *r, wf_layer *layer)
 {
-    wf_config *c = r->c;
-    int64_t first = 0;
-    bool used = r->type == WF_TYPE_MISTRAL;
-    if (r->type & (WF_TYPE_QWEN2 | WF_TYPE_QWEN3)) {
-        first = 28;
-        WF_TRY(get_bool(r, "use_sliding_window", &used));
-        WF_TRY(get_int(r, "max_window_layers", &first));
+    int64_t first = 28;
+    bool used = false;
+    WF_TRY(wf_json_read_bool(&r->in, "use_sliding_window", &used));
+    WF_TRY(wf_json_read_int(&r->in, "max_window_layers", &first));
+    if (used)
+        WF_TRY(read_window(r));
+    for (int64_t i = 0; i < r->c->layers; i++)
+        layer[i].window = i >= first ? r->c->all.window : 0;
+    return WF_OK;
+}
+
+/* Layers without rotary positions, by no_rope_layers (1: the layer has them) or by an interval. */
+static wf_status read_no_rope(const reader *r, wf_layer *layer)
+{
+    const wf_json_node *list;
+    int64_t interval = r->c->family->nope_interval;
+    WF_TRY(get_list(r, "no_rope_layers", &list));
+    WF_TRY(wf_json_read_int(&r->in, "no_rope_layer_interval", &interval));
+    if (interval < 1)
+        return fail(r, WF_ERR_FORMAT, "no_rope_layer_interval", "must be at least 1");
+    for (int64_t i = 0; i < r->c->layers; i++) {
+        bool rotates = (i + 1) % interval != 0;
+        if (list && list->child[i].kind != WF_JSON_NUMBER)
+            return fail(r, WF_ERR_FORMAT, "no_rope_layers", "must contain only 0 and 1");
+        if (list)
+            rotates = list->child[i].number != 0;
+        layer[i].rope = rotates ? 0 : WF_NO_ROPE;
     }
-    if (used) {
-        c->window = get(r, "sliding_window") ? 0 : 4096; /* null: unlimited */
-        WF_TRY(get_int(r, "sliding_window", &c->window));
-        if (!wf_json_missing(get(r, "sliding_window")) && c->window < 1)
-            return fail(r, WF_ERR_FORMAT, "sliding_window", "must be at least 1");
+    return WF_OK;
+}
+
+/* SmolLM3: a window applies to the layers without rotary positions. layer_types alone decides where
+ * it is present. */
+static wf_status read_nope_windows(const reader *r, wf_layer *layer)
+{
+    bool used = false;
+    WF_TRY(read_no_rope(r, layer));
+    WF_TRY(wf_json_read_bool(&r->in, "use_sliding_window", &used));
+    if (used || !wf_json_missing(get(r, "layer_types")))
+        WF_TRY(read_window(r));
+    for (int64_t i = 0; i < r->c->layers; i++)
+        layer[i].window = used && layer[i].rope == WF_NO_ROPE ? r->c->all.window : 0;
+    return WF_OK;
+}
+
+/* OLMo 3, Cohere 2: every period-th layer sees the whole context. */
+static wf_status read_listed_windows(const reader *r, wf_layer *layer)
+{
+    int64_t period = r->c->family->window_period;
+    WF_TRY(read_window(r));
+    if (r->c->all.window == 0)
+        return fail(r, WF_ERR_FORMAT, "sliding_window", "must be at least 1");
+    WF_TRY(wf_json_read_int(&r->in, "sliding_window_pattern", &period));
+    if (period < 1)
+        return fail(r, WF_ERR_FORMAT, "sliding_window_pattern", "must be at least 1");
+    for (int64_t i = 0; i < r->c->layers; i++)
+        layer[i].window = (i + 1) % period != 0 ? r->c->all.window : 0;
+    return WF_OK;
+}
+
+static wf_status read_windows(const reader *r, wf_layer *layer)
+{
+    switch (r->c->type->windows) {
+    case WF_WINDOWS_NONE: break;
+    case WF_WINDOWS_ALL:
+        WF_TRY(read_window(r));
+        for (int64_t i = 0; i < r->c->layers; i++)
+            layer[i].window = r->c->all.window;
+        break;
+    case WF_WINDOWS_LATE: WF_TRY(read_late_windows(r, layer)); break;
+    case WF_WINDOWS_LISTED: WF_TRY(read_listed_windows(r, layer)); break;
+    case WF_WINDOWS_NOPE: WF_TRY(read_nope_windows(r, layer)); break;
     }
-    uint8_t *windowed = wf_arena_alloc(r->in.arena, (size_t)c->layers);
-    if (!windowed)
+    return read_layer_types(r, layer);
+}
+
+/* The array of layers is always built and checked, even if all layers are alike. */
+static wf_status read_layers(const reader *r)
+{
+    wf_layer *layer = wf_config_split_layers(r->in.arena, r->c);
+    if (!layer)
         return WF_ERR_MEMORY;
-    WF_TRY(read_layers(r, first, windowed));
-    c->windowed = c->window ? windowed : NULL;
+    WF_TRY(read_windows(r, layer));
+    wf_config_set_ropes(r->c, layer);
+    wf_config_join_layers(r->c);
     return WF_OK;
 }
 
-static wf_status read_llama(reader *r)
+/* A multimodal config has the decoder's own in text_config. */
+static wf_status find_text(reader *r, const char **type)
 {
-    static const char *const silu[] = {"silu", "swish", NULL};
-    wf_config *c = r->c;
-    bool bias = false;
-    WF_TRY(read_sizes(r));
-    WF_TRY(expect(r, "hidden_act", silu));
-    if (r->type & (WF_TYPE_LLAMA | WF_TYPE_QWEN3))
-        WF_TRY(get_bool(r, "attention_bias", &bias));
-    if (r->type == WF_TYPE_LLAMA)
-        WF_TRY(get_bool(r, "mlp_bias", &c->mlp_bias));
-    c->qkv_bias = c->family->qkv_bias || bias;
-    c->out_bias = bias;
-    return read_rope(r);
+    const wf_json_node *text = get(r, "text_config");
+    if (wf_json_missing(text))
+        return fail(r, WF_ERR_FORMAT, "text_config", "is missing");
+    if (text->kind != WF_JSON_OBJECT)
+        return fail(r, WF_ERR_FORMAT, "text_config", "must be an object");
+    const wf_json_node *quantized = get(r, "quantization_config");
+    if (!wf_json_missing(quantized))
+        return fail(r, WF_ERR_UNSUPPORTED, "quantization_config",
+                    "is not supported: the weights are quantized in a format that Weft does not "
+                    "read; use the original checkpoint or a GGUF file");
+    r->in.json = text;
+    r->in.prefix = "text_config.";
+    *type = wf_json_get_string(text, "model_type", "mistral");
+    return WF_OK;
 }
 
 wf_status wf_config_from_json(wf_arena *arena, const char *what, const wf_json_node *json,
@@ -277,17 +335,24 @@ wf_status wf_config_from_json(wf_arena *arena, const char *what, const wf_json_n
     *out = (wf_config){0};
     if (!type)
         return wf_fail(arena->ctx, WF_ERR_FORMAT, "%s: model_type is missing", what);
-    WF_TRY(wf_family_find_type(arena->ctx, what, type, &out->family));
-    r.type = wf_config_type(type);
-    WF_TRY(wf_config_check_keys(&r.in, wf_config_keys, r.type));
-    out->eps = out->family->eps;
-    out->tied = out->family->tied;
-    out->qkv_bias = out->family->qkv_bias;
-    WF_TRY(get_bool(&r, "tie_word_embeddings", &out->tied));
-    WF_TRY(get_int(&r, "vocab_size",
-                   &out->vocab)); /* absent when training from a config: the data determines it */
-    WF_TRY(out->family->rotary ? read_llama(&r) : read_gpt2(&r));
+    out->family = wf_family_of_wrapper(type);
+    bool wrapped = out->family;
+    if (wrapped) {
+        WF_TRY(find_text(&r, &type));
+        WF_TRY(wf_family_find_inner(arena->ctx, what, out->family, type, &out->type));
+    } else
+        WF_TRY(wf_family_find_type(arena->ctx, what, type, &out->family, &out->type));
+    WF_TRY(wf_json_check_keys(&r.in, out->type));
+    WF_TRY(read_keys(&r));
+    if (wrapped) { /* its own tie_word_embeddings decides */
+        out->tied = true;
+        const wf_json_reader outer = {arena, what, "", json};
+        WF_TRY(wf_json_read_bool(&outer, "tie_word_embeddings", &out->tied));
+    }
+    WF_TRY(read_scale(&r));
+    if (out->family->rotary)
+        WF_TRY(wf_ropes_from_json(&r.in, out));
     WF_TRY(wf_config_check(arena->ctx, what, out));
-    WF_TRY(read_window(&r));
+    WF_TRY(read_layers(&r));
     return wf_config_check(arena->ctx, what, out);
 }

@@ -17,7 +17,7 @@
 
 wf_status wf_convert_items(wf_convert *c)
 {
-    c->item = wf_arena_alloc(&c->arena, ((size_t)c->m->weights + 1) * sizeof *c->item);
+    c->item = wf_arena_alloc(&c->arena, ((size_t)c->m->weights + 3) * sizeof *c->item);
     return c->item ? WF_OK : WF_ERR_MEMORY;
 }
 

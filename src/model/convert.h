@@ -36,11 +36,11 @@ typedef struct {
     wf_adapters adapters;  /* to merge into the weights */
     wf_arena arena;        /* owns names and lists */
     wf_convert_item *item; /* [items], in the order of the file */
-    int items;             /* of which `item` has room for weights + 1 */
+    int items;             /* of which `item` has room for weights + 3 */
     int64_t done, total;   /* bytes of weights read so far, and in total */
 } wf_convert;
 
-/* Creates an empty list with room for all weights and one more tensor. */
+/* Creates an empty list with room for all weights and three more tensors, of rotary positions. */
 wf_status wf_convert_items(wf_convert *c);
 /* Fails for conversions between different block types, unless the options allow them. */
 wf_status wf_convert_check(const wf_convert *c);

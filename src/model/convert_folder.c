@@ -130,7 +130,7 @@ static wf_status add_item(folder *f, const wf_model_weight_info *w)
         .shape = w->shape,
         .from = w->from,
         .weight = w->name,
-        .order = wf_rows_order(&c->m->config, row, c->m->config.rope.interleaved, false)};
+        .order = wf_rows_order(&c->m->config, row, c->m->config.rope[0].interleaved, false)};
     if (!item->name)
         return WF_ERR_MEMORY;
     if (w->shape.n < 2)

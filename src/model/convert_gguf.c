@@ -47,36 +47,77 @@ static wf_status put_text(keys *k, const char *key, const char *text)
     return wf_gguf_write_text(k->w, key, text, strlen(text));
 }
 
-/* Writes the sizes under the names of llama.cpp. */
-static wf_status put_sizes(keys *k, const wf_config *c)
+/* Writes an array with the row's value of each layer. */
+static wf_status put_array(const wf_convert *c, keys *k, const wf_key *row)
 {
-    WF_TRY(put_int(k, "block_count", c->layers));
-    WF_TRY(put_int(k, "context_length", c->context));
-    WF_TRY(put_int(k, "embedding_length", c->width));
-    WF_TRY(put_int(k, "feed_forward_length", c->hidden));
-    WF_TRY(put_int(k, "attention.head_count", c->heads));
-    WF_TRY(put_int(k, "attention.head_count_kv", c->kv_heads));
-    if (c->family->rotary) {
-        WF_TRY(put_int(k, "attention.key_length", c->head_dim));
-        WF_TRY(put_int(k, "attention.value_length", c->head_dim));
-    }
-    WF_TRY(put_int(k, "vocab_size", c->vocab));
-    return put_float(k,
-                     c->family->layer_norm ? "attention.layer_norm_epsilon"
-                                           : "attention.layer_norm_rms_epsilon",
-                     c->eps);
+    const wf_config *config = &c->m->config;
+    int32_t *values = wf_mem_array(c->ctx, (size_t)config->layers, sizeof *values);
+    if (!values)
+        return WF_ERR_MEMORY;
+    for (int64_t i = 0; i < config->layers; i++)
+        values[i] =
+            (int32_t) * (const int64_t *)wf_key_value(row, config, wf_config_layer(config, i));
+    wf_status status =
+        wf_gguf_write_array(k->w, key(k, row->gguf), WF_GGUF_I32, values, (size_t)config->layers);
+    wf_mem_free(c->ctx, values);
+    return status;
 }
 
-static wf_status put_yarn(keys *k, const wf_rotary *r)
+/* Returns whether all layers have the same value of a row. */
+static bool is_uniform(const wf_key *row, const wf_config *c)
+{
+    const int64_t first = *(const int64_t *)wf_key_value(row, c, wf_config_layer(c, 0));
+    for (int64_t i = 1; row->per_layer && i < c->layers; i++)
+        if (*(const int64_t *)wf_key_value(row, c, wf_config_layer(c, i)) != first)
+            return false;
+    return true;
+}
+
+static wf_status put_key(const wf_convert *c, keys *k, const wf_key *row)
+{
+    const wf_config *config = &c->m->config;
+    const void *value = wf_key_value(row, config, wf_config_layer(config, 0));
+    if (row->derived && is_uniform(row, config) &&
+        *(const int64_t *)value == config->width / config->all.heads)
+        return WF_OK;
+    if (row->rule == WF_KEY_REAL) /* 0: the feature is missing */
+        return *(const double *)value != 0 ? put_float(k, row->gguf, *(const double *)value)
+                                           : WF_OK;
+    return is_uniform(row, config) ? put_int(k, row->gguf, *(const int64_t *)value)
+                                   : put_array(c, k, row);
+}
+
+/* Writes the rows of the family's first type, which have the names of llama.cpp. */
+static wf_status put_table(const wf_convert *c, keys *k)
+{
+    for (const wf_key *row = c->m->config.family->types->keys; row->json || row->gguf; row++)
+        if (row->gguf)
+            WF_TRY(put_key(c, k, row));
+    return WF_OK;
+}
+
+static wf_status put_yarn(keys *k, const wf_config *c, const wf_rotary *r)
 {
     WF_TRY(put_int(k, "rope.scaling.original_context_length", (int64_t)r->original));
     WF_TRY(put_float(k, "rope.scaling.yarn_beta_fast", r->beta_fast));
     WF_TRY(put_float(k, "rope.scaling.yarn_beta_slow", r->beta_slow));
+    if (c->type->q_scale && r->log_multiplier != 0)
+        return put_float(k, "rope.scaling.yarn_log_multiplier", r->log_multiplier);
     if (r->magnitude == 0)
         return WF_OK;
     /* GGUF stores a factor of the default magnitude. */
     return put_float(k, "rope.scaling.attn_factor",
                      r->magnitude / wf_rope_yarn_magnitude(r->factor, 1));
+}
+
+/* longrope: two tensors hold the divisors (add_divisors). */
+static wf_status put_long(keys *k, const wf_rotary *r, int64_t context)
+{
+    double original = r->original != 0 ? r->original : (double)context;
+    WF_TRY(put_int(k, "rope.scaling.original_context_length", (int64_t)original));
+    return r->scaling == WF_ROPE_LONG
+               ? put_float(k, "rope.scaling.attn_factor", wf_rope_magnitude(r))
+               : WF_OK;
 }
 
 /* Returns whether f32 holds the value exactly. */
@@ -93,6 +134,8 @@ static bool held_by_keys(const wf_rotary *r)
         return is_single(r->base);
     if (r->scaling == WF_ROPE_LINEAR)
         return is_single(r->base) && is_single(r->factor);
+    if (r->scaling == WF_ROPE_LONG) /* f32 divisors; the magnitude is a key */
+        return is_single(r->base) && is_single(wf_rope_magnitude(r));
     return r->scaling == WF_ROPE_YARN && !r->unrounded && is_single(r->base) &&
            is_single(r->factor) && is_single(r->beta_fast) && is_single(r->beta_slow) &&
            r->original == (double)(int64_t)r->original &&
@@ -119,14 +162,14 @@ static wf_status put_exact(const wf_convert *c, keys *k, const wf_rotary *r)
 /* Writes the rope keys. llama3's scaling has no keys; it is the tensor rope_freqs.weight. */
 static wf_status put_rope(const wf_convert *c, keys *k, const wf_rotary *r)
 {
-    WF_TRY(put_int(k, "rope.dimension_count", r->dims));
-    WF_TRY(put_float(k, "rope.freq_base", r->base));
     if (r->scaling == WF_ROPE_LINEAR || r->scaling == WF_ROPE_YARN) {
         WF_TRY(put_text(k, key(k, "rope.scaling.type"), wf_rope_scaling_name(r->scaling)));
         WF_TRY(put_float(k, "rope.scaling.factor", r->factor));
     }
     if (r->scaling == WF_ROPE_YARN)
-        WF_TRY(put_yarn(k, r));
+        WF_TRY(put_yarn(k, &c->m->config, r));
+    if (r->scaling == WF_ROPE_LONG || c->m->config.type->long_rope)
+        WF_TRY(put_long(k, r, c->m->config.context));
     return put_exact(c, k, r);
 }
 
@@ -135,6 +178,8 @@ static wf_status put_rope(const wf_convert *c, keys *k, const wf_rotary *r)
 static wf_status put_scale(const wf_convert *c, keys *k)
 {
     const wf_config *config = &c->m->config;
+    if (config->family->scales) /* the table has the key */
+        return WF_OK;
     if (config->scale != 0)
         WF_TRY(put_float(k, "attention.scale", config->scale));
     if (config->scale_by_layer)
@@ -147,17 +192,50 @@ static wf_status put_scale(const wf_convert *c, keys *k)
 }
 
 /* A pattern is written only if some layers have no window. */
-static wf_status put_window(keys *k, const wf_config *c)
+static wf_status put_window(const wf_convert *c, keys *k)
 {
+    const wf_config *config = &c->m->config;
+    size_t layers = (size_t)config->layers;
     int64_t with = 0;
-    for (int64_t i = 0; i < c->layers; i++)
-        with += wf_config_window(c, i) > 0;
-    if (with == 0)
-        return WF_OK;
-    WF_TRY(put_int(k, "attention.sliding_window", c->window));
-    return with == c->layers ? WF_OK
-                             : wf_gguf_write_array(k->w, key(k, "attention.sliding_window_pattern"),
-                                                   WF_GGUF_BOOL, c->windowed, (size_t)c->layers);
+    uint8_t *windowed = wf_mem_new(c->ctx, layers);
+    if (!windowed)
+        return WF_ERR_MEMORY;
+    for (int64_t i = 0; i < config->layers; i++)
+        with += windowed[i] = wf_config_layer(config, i)->window > 0;
+    wf_status status = WF_OK;
+    if (with > 0 || config->type->long_rope) /* llama.cpp writes 0 for Phi-3 */
+        status = put_int(k, "attention.sliding_window", wf_config_window(config));
+    if (status == WF_OK && with > 0 && config->ropes == 2)
+        status = put_float(k, "rope.freq_base_swa", config->rope[1].base);
+    if (status == WF_OK && with > 0 && with < config->layers)
+        status = wf_gguf_write_array(k->w, key(k, "attention.sliding_window_pattern"), WF_GGUF_BOOL,
+                                     windowed, layers);
+    wf_mem_free(c->ctx, windowed);
+    return status;
+}
+
+/* Layers without rotary positions, where the family's rule does not give them. */
+static wf_status put_no_rope(const wf_convert *c, keys *k)
+{
+    const wf_config *config = &c->m->config;
+    const wf_family *f = config->family;
+    size_t layers = (size_t)config->layers;
+    bool usual = true;
+    uint8_t *rotates = wf_mem_new(c->ctx, layers);
+    if (!rotates)
+        return WF_ERR_MEMORY;
+    for (int64_t i = 0; i < config->layers; i++) {
+        const wf_layer *l = wf_config_layer(config, i);
+        bool without = (f->nope_interval && (i + 1) % f->nope_interval == 0) ||
+                       (f->nope_unlimited && l->window == 0);
+        rotates[i] = l->rope != WF_NO_ROPE;
+        usual &= rotates[i] == !without;
+    }
+    wf_status status = WF_OK;
+    if (!usual)
+        status = wf_gguf_write_array(k->w, "weft.rope_layers", WF_GGUF_BOOL, rotates, layers);
+    wf_mem_free(c->ctx, rotates);
+    return status;
 }
 
 static wf_status put_tokenizer(const wf_convert *c, keys *k)
@@ -245,11 +323,13 @@ static wf_status put_keys(const wf_convert *c, keys *k)
     WF_TRY(put_text(k, "general.name", c->m->info.name));
     WF_TRY(put_sampling(k, &c->m->sampling));
     WF_TRY(put_types(c, k));
-    WF_TRY(put_sizes(k, config));
+    WF_TRY(put_table(c, k));
     if (config->family->rotary)
-        WF_TRY(put_rope(c, k, &config->rope));
+        WF_TRY(put_rope(c, k, &config->rope[0]));
     WF_TRY(put_scale(c, k));
-    WF_TRY(put_window(k, config));
+    WF_TRY(put_window(c, k));
+    if (config->family->rotary)
+        WF_TRY(put_no_rope(c, k));
     return put_tokenizer(c, k);
 }
 
@@ -265,10 +345,18 @@ static wf_type type_of(const wf_convert *c, const wf_model_weight_info *w)
                      : w->from->type;
 }
 
-/* Adds rope_freqs.weight, which divides the frequencies. */
+static void add_factors(wf_convert *c, const char *name, const float *factors)
+{
+    c->item[c->items++] = (wf_convert_item){.name = name,
+                                            .type = WF_F32,
+                                            .shape = {1, {c->m->config.rope[0].dims / 2}},
+                                            .data = factors};
+}
+
+/* Adds rope_freqs.weight, which divides the frequencies, and longrope's divisors. */
 static wf_status add_divisors(wf_convert *c)
 {
-    const wf_rotary *r = &c->m->config.rope;
+    const wf_rotary *r = &c->m->config.rope[0];
     const float *divisors = r->divisors;
     if (r->scaling == WF_ROPE_LLAMA3) {
         float *made = wf_arena_alloc(&c->arena, (size_t)r->dims / 2 * sizeof *made);
@@ -276,6 +364,10 @@ static wf_status add_divisors(wf_convert *c)
             return WF_ERR_MEMORY;
         wf_rope_llama3_divisors(r, made);
         divisors = made;
+    }
+    if (r->scaling == WF_ROPE_LONG) {
+        add_factors(c, WF_TENSOR_LONG, r->long_divisors);
+        add_factors(c, WF_TENSOR_SHORT, r->short_divisors);
     }
     if (divisors)
         c->item[c->items++] = (wf_convert_item){.name = "rope_freqs.weight",
@@ -301,7 +393,7 @@ static wf_status list_items(wf_convert *c)
             .from = w->from,
             .weight = w->name,
             .transpose = w->transposed,
-            .order = wf_rows_order(&c->m->config, row, c->m->config.rope.interleaved, true)};
+            .order = wf_rows_order(&c->m->config, row, c->m->config.rope[0].interleaved, true)};
     }
     WF_TRY(add_divisors(c));
     return wf_convert_check(c);

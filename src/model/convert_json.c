@@ -153,22 +153,56 @@ static wf_status refuse(wf_convert *c, const char *why)
         wf_store_base_name(c->m->path), why);
 }
 
-/* transformers has a class of its own for Llama with a window. */
-static bool is_mistral(const wf_config *c)
+/* Returns the last row of the type that fills a member, or NULL. */
+static const wf_key *row_of(const wf_model_type *type, wf_key_rule rule, size_t member)
 {
-    return c->family == &wf_family_llama && c->window > 0;
+    const wf_key *found = NULL;
+    for (const wf_key *k = type->keys; k->json || k->gguf; k++)
+        if (k->json && k->rule == rule && !k->per_layer && k->member == member)
+            found = k;
+    return found;
 }
 
-/* transformers has one key for biases, and only some classes read it. */
+static bool flag_of(const wf_key *k, const wf_config *c)
+{
+    return *(const bool *)wf_key_value(k, c, &c->all);
+}
+
+/* A type has one key for several kinds of biases, or none. */
 static bool biases_can_be_said(const wf_config *c)
 {
-    if (!c->family->rotary)
-        return true;
-    if (c->family->qkv_bias)
-        return !c->out_bias && !c->mlp_bias;
-    if (is_mistral(c))
-        return !c->qkv_bias && !c->out_bias && !c->mlp_bias;
-    return c->qkv_bias == c->out_bias && (!c->mlp_bias || c->family == &wf_family_llama);
+    const struct {
+        size_t member;
+        bool value, usual;
+    } biases[] = {
+        {offsetof(wf_config, qkv_bias), c->qkv_bias, c->family->qkv_bias},
+        {offsetof(wf_config, out_bias), c->out_bias, c->family->biases},
+        {offsetof(wf_config, mlp_bias), c->mlp_bias, c->family->biases},
+    };
+    for (size_t i = 0; i < sizeof biases / sizeof *biases; i++) {
+        const wf_key *k = row_of(c->type, WF_KEY_BOOL, biases[i].member);
+        if (!k && biases[i].value != biases[i].usual)
+            return false;
+        for (const wf_key *other = c->type->keys; k && (other->json || other->gguf); other++)
+            if (other->json && strcmp(other->json, k->json) == 0 &&
+                flag_of(other, c) != biases[i].value)
+                return false;
+    }
+    return true;
+}
+
+static bool windows_can_be_said(const wf_config *c)
+{
+    int64_t with = 0, most = wf_config_window(c);
+    for (int64_t i = 0; i < c->layers; i++) {
+        int64_t window = wf_config_layer(c, i)->window;
+        with += window > 0;
+        if (window != 0 && window != most)
+            return false;
+    }
+    return c->type->windows == WF_WINDOWS_NONE  ? with == 0
+           : c->type->windows == WF_WINDOWS_ALL ? with == 0 || with == c->layers
+                                                : true;
 }
 
 /* Refuses properties that config.json cannot express; *rope gets llama3 parameters in place of
@@ -176,17 +210,16 @@ static bool biases_can_be_said(const wf_config *c)
 static wf_status check(wf_convert *c, wf_rotary *rope)
 {
     const wf_config *config = &c->m->config;
-    *rope = config->rope;
+    *rope = config->rope[0];
     if (!biases_can_be_said(config))
         return refuse(c, "config.json has no key for which layers have biases");
-    if (config->family->rotary ? config->scale != 0 || config->scale_by_layer
-                               : config->scale != 0 && config->scale != 1)
+    if (config->family->rotary
+            ? (config->scale != 0 && !config->family->scales) || config->scale_by_layer
+            : config->scale != 0 && config->scale != 1)
         return refuse(c, "config.json has no key for its attention scale");
-    if (is_mistral(config))
-        for (int64_t i = 0; i < config->layers; i++)
-            if (wf_config_window(config, i) == 0)
-                return refuse(c, "config.json has no key for which layers have a window");
-    if (config->family->rotary && rope->dims != config->head_dim)
+    if (!windows_can_be_said(config))
+        return refuse(c, "config.json has no key for which layers have a window");
+    if (config->family->rotary && rope->dims != config->all.key_dim && config->type->partial == 0)
         return refuse(c, "config.json has no key for rotating only a part of each head");
     if (rope->divisors &&
         (rope->scaling != WF_ROPE_PLAIN || !wf_rope_find_llama3(rope, rope->divisors)))
@@ -199,20 +232,6 @@ static wf_status check(wf_convert *c, wf_rotary *rope)
 static const char *dtype(wf_type type)
 {
     return type == WF_F16 ? "float16" : type == WF_BF16 ? "bfloat16" : "float32";
-}
-
-static void put_gpt2(json *j, const wf_config *c)
-{
-    put_int(j, "n_layer", c->layers);
-    put_int(j, "n_embd", c->width);
-    put_int(j, "n_head", c->heads);
-    put_int(j, "n_positions", c->context);
-    put_int(j, "n_ctx", c->context);
-    put_int(j, "n_inner", c->hidden);
-    put_float(j, "layer_norm_epsilon", c->eps);
-    put_text(j, "activation_function", "gelu_new");
-    put_bool(j, "scale_attn_weights", c->scale == 0);
-    put_bool(j, "scale_attn_by_inverse_layer_idx", c->scale_by_layer);
 }
 
 /* Writes a rope parameter. A value that passed through f32 is written in its shortest form. */
@@ -230,6 +249,15 @@ static void put_original(json *j, const wf_rotary *r)
         put_parameter(j, r, "original_max_position_embeddings", r->original);
 }
 
+static void put_factors(json *j, const char *key, const float *factors, int64_t count)
+{
+    next(j, key);
+    open_level(j, '[');
+    for (int64_t i = 0; i < count; i++)
+        put_float(j, NULL, factors[i]);
+    close_level(j, ']');
+}
+
 static void put_parameters(json *j, const wf_rotary *r)
 {
     put_text(j, "rope_type", wf_rope_scaling_name(r->scaling));
@@ -239,6 +267,12 @@ static void put_parameters(json *j, const wf_rotary *r)
         put_original(j, r);
         put_parameter(j, r, "low_freq_factor", r->low);
         put_parameter(j, r, "high_freq_factor", r->high);
+    }
+    if (r->scaling == WF_ROPE_LONG) {
+        put_factors(j, "short_factor", r->short_divisors, r->dims / 2);
+        put_factors(j, "long_factor", r->long_divisors, r->dims / 2);
+        if (r->magnitude != 0)
+            put_parameter(j, r, "attention_factor", r->magnitude);
     }
     if (r->scaling == WF_ROPE_YARN) {
         put_original(j, r);
@@ -251,58 +285,134 @@ static void put_parameters(json *j, const wf_rotary *r)
     }
 }
 
-static void put_scaling(json *j, const wf_rotary *r)
+/* Writes rope_theta and rope_scaling, and what the type keeps beside them. */
+static void put_rope(json *j, const wf_config *c, const wf_rotary *r)
 {
-    if (r->scaling == WF_ROPE_PLAIN) {
+    put_parameter(j, r, "rope_theta", r->base);
+    if (c->type->partial != 0)
+        put_float(j, "partial_rotary_factor", (double)r->dims / (double)c->all.key_dim);
+    if (r->scaling == WF_ROPE_LONG)
+        put_original(j, r);
+    if (r->scaling == WF_ROPE_PLAIN && !c->type->q_scale) {
         put_null(j, "rope_scaling");
         return;
     }
     next(j, "rope_scaling");
     open_level(j, '{');
     put_parameters(j, r);
+    if (c->type->q_scale)
+        put_float(j, "llama_4_scaling_beta", c->q_scale);
+    if (c->type->q_scale && r->scaling != WF_ROPE_YARN && r->scaling != WF_ROPE_LLAMA3)
+        put_int(j, "original_max_position_embeddings", (int64_t)c->q_length);
     close_level(j, '}');
 }
 
-/* Writes Qwen's window keys: max_window_layers for old and layer_types for new versions of
- * transformers. `first`: where the layers with a window begin that reach to the end. */
-static void put_layer_windows(json *j, const wf_config *c)
+/* OLMo 3: one object per type of layer. */
+static void put_rope_parts(json *j, const wf_config *c, const wf_rotary *full)
 {
-    int64_t first = c->layers;
-    while (first > 0 && wf_config_window(c, first - 1) > 0)
-        first--;
-    put_bool(j, "use_sliding_window", c->window > 0);
-    if (c->window == 0)
-        return;
-    put_int(j, "sliding_window", c->window);
-    put_int(j, "max_window_layers", first);
+    static const char *const names[] = {"full_attention", "sliding_attention"};
+    next(j, "rope_parameters");
+    open_level(j, '{');
+    for (int i = 0; i < 2; i++) {
+        const wf_rotary *r = i == 0 || c->ropes < 2 ? full : &c->rope[i];
+        next(j, names[i]);
+        open_level(j, '{');
+        put_parameter(j, r, "rope_theta", r->base);
+        put_parameters(j, r);
+        close_level(j, '}');
+    }
+    close_level(j, '}');
+}
+
+static void put_layer_types(json *j, const wf_config *c)
+{
     next(j, "layer_types");
     open_level(j, '[');
     for (int64_t i = 0; i < c->layers; i++)
-        put_text(j, NULL, wf_config_window(c, i) ? "sliding_attention" : "full_attention");
+        put_text(j, NULL, wf_config_layer(c, i)->window ? "sliding_attention" : "full_attention");
     close_level(j, ']');
 }
 
-static void put_llama(json *j, const wf_config *c, const wf_rotary *rope)
+/* Qwen: max_window_layers for old and layer_types for new versions of transformers. `first`: where
+ * the layers with a window begin that reach to the end. */
+static void put_late_windows(json *j, const wf_config *c)
 {
-    put_int(j, "num_hidden_layers", c->layers);
-    put_int(j, "hidden_size", c->width);
-    put_int(j, "intermediate_size", c->hidden);
-    put_int(j, "num_attention_heads", c->heads);
-    put_int(j, "num_key_value_heads", c->kv_heads);
-    put_int(j, "head_dim", c->head_dim);
-    put_int(j, "max_position_embeddings", c->context);
-    put_float(j, "rms_norm_eps", c->eps);
-    put_text(j, "hidden_act", "silu");
-    put_parameter(j, rope, "rope_theta", rope->base);
-    put_scaling(j, rope);
-    if (is_mistral(c))
-        put_int(j, "sliding_window", c->window);
-    else if (c->family != &wf_family_llama)
-        put_layer_windows(j, c);
-    if (!c->family->qkv_bias && !is_mistral(c))
-        put_bool(j, "attention_bias", c->qkv_bias);
-    if (c->family == &wf_family_llama && !is_mistral(c))
-        put_bool(j, "mlp_bias", c->mlp_bias);
+    int64_t first = c->layers;
+    while (first > 0 && wf_config_layer(c, first - 1)->window > 0)
+        first--;
+    put_bool(j, "use_sliding_window", wf_config_window(c) > 0);
+    if (wf_config_window(c) == 0)
+        return;
+    put_int(j, "sliding_window", wf_config_window(c));
+    put_int(j, "max_window_layers", first);
+    put_layer_types(j, c);
+}
+
+/* SmolLM3: no_rope_layers has a 1 for each layer with rotary positions. */
+static void put_nope_windows(json *j, const wf_config *c)
+{
+    next(j, "no_rope_layers");
+    open_level(j, '[');
+    for (int64_t i = 0; i < c->layers; i++)
+        put_int(j, NULL, wf_config_layer(c, i)->rope != WF_NO_ROPE);
+    close_level(j, ']');
+    put_bool(j, "use_sliding_window", wf_config_window(c) > 0);
+    if (wf_config_window(c) == 0)
+        return;
+    put_int(j, "sliding_window", wf_config_window(c));
+    put_layer_types(j, c);
+}
+
+static void put_windows(json *j, const wf_config *c)
+{
+    const int64_t window = wf_config_window(c);
+    switch (c->type->windows) {
+    case WF_WINDOWS_NONE: break;
+    case WF_WINDOWS_ALL:
+        if (window > 0)
+            put_int(j, "sliding_window", window);
+        else
+            put_null(j, "sliding_window");
+        break;
+    case WF_WINDOWS_LATE: put_late_windows(j, c); break;
+    case WF_WINDOWS_LISTED:
+        put_int(j, "sliding_window", window > 0 ? window : c->context);
+        put_layer_types(j, c);
+        break;
+    case WF_WINDOWS_NOPE: put_nope_windows(j, c); break;
+    }
+}
+
+/* Returns whether a later row has another name of the same member. */
+static bool has_other_name(const wf_key *k)
+{
+    for (const wf_key *later = k + 1; later->json || later->gguf; later++)
+        if (later->json && later->rule == k->rule && later->per_layer == k->per_layer &&
+            later->member == k->member)
+            return true;
+    return false;
+}
+
+/* Writes the keys of the type's table. */
+static void put_table(json *j, const wf_config *c)
+{
+    const char *last = ""; /* one key may fill two members */
+    for (const wf_key *k = c->type->keys; k->json || k->gguf; k++) {
+        const void *value = wf_key_value(k, c, &c->all);
+        bool rope = !k->per_layer && k->member >= offsetof(wf_config, rope) &&
+                    k->member < offsetof(wf_config, ropes);
+        if (!k->json || rope || strcmp(k->json, last) == 0 || has_other_name(k))
+            continue;
+        last = k->json;
+        switch (k->rule) {
+        case WF_KEY_INT: put_int(j, k->json, *(const int64_t *)value); break;
+        case WF_KEY_REAL: put_float(j, k->json, *(const double *)value); break;
+        case WF_KEY_BOOL: put_bool(j, k->json, *(const bool *)value); break;
+        case WF_KEY_SILU: put_text(j, k->json, "silu"); break;
+        case WF_KEY_GELU: put_text(j, k->json, "gelu_new"); break;
+        default: break;
+        }
+    }
 }
 
 static void put_id(json *j, const wf_tokenizer *t, const char *key, wf_special which)
@@ -319,16 +429,18 @@ static void put_config(json *j, const wf_model *m, const wf_rotary *rope, wf_typ
     const wf_config *c = &m->config;
     next(j, "architectures");
     open_level(j, '[');
-    put_text(j, NULL, is_mistral(c) ? "MistralForCausalLM" : c->family->class);
+    put_text(j, NULL, c->type->class);
     close_level(j, ']');
-    put_text(j, "model_type", is_mistral(c) ? "mistral" : c->family->types[0]);
+    put_text(j, "model_type", c->type->name);
     put_text(j, "torch_dtype", dtype(type));
-    put_int(j, "vocab_size", c->vocab);
-    if (c->family->rotary)
-        put_llama(j, c, rope);
+    put_table(j, c);
+    if (!c->family->rotary)
+        put_bool(j, "scale_attn_weights", c->scale == 0);
+    else if (c->type->rope_parts)
+        put_rope_parts(j, c, rope);
     else
-        put_gpt2(j, c);
-    put_bool(j, "tie_word_embeddings", c->tied);
+        put_rope(j, c, rope);
+    put_windows(j, c);
     put_id(j, m->tokenizer, "bos_token_id", WF_SPECIAL_BOS);
     put_id(j, m->tokenizer, "eos_token_id", WF_SPECIAL_EOS);
     put_id(j, m->tokenizer, "pad_token_id", WF_SPECIAL_PAD);
@@ -358,7 +470,8 @@ static void copy_config(json *j, const wf_json_node *config, const wf_config *c,
     }
     if (!typed)
         put_text(j, "torch_dtype", dtype(type));
-    if (!tied && c->tied != c->family->tied)
+    const wf_key *row = row_of(c->type, WF_KEY_BOOL, offsetof(wf_config, tied));
+    if (!tied && row && c->tied != (row->fallback != 0))
         put_bool(j, "tie_word_embeddings", c->tied);
 }
 

@@ -20,10 +20,11 @@
 static wf_value *tiny_attention(wf_builder *b, wf_value *x)
 {
     const wf_config *c = b->config;
-    const int64_t C = c->heads * c->head_dim;
+    const wf_layer *l = wf_builder_layer(b);
+    const int64_t C = l->heads * l->key_dim;
     wf_value *qkv = wf_part_linear(b, x, "attn_qkv", 3 * C, false), *part[3];
     for (int i = 0; i < 3; i++)
-        part[i] = wf_part_heads(b, wf_slice(b->g, qkv, 1, i * C, (i + 1) * C), c->heads);
+        part[i] = wf_part_heads(b, wf_slice(b->g, qkv, 1, i * C, (i + 1) * C), l->heads);
     wf_value *q = wf_part_rope(b, part[0]), *k = wf_part_rope(b, part[1]);
     return wf_part_linear(b, wf_part_attend(b, q, k, part[2]), "attn_output", c->width, false);
 }
@@ -32,7 +33,7 @@ static wf_value *tiny_block(wf_builder *b, wf_value *x)
 {
     x = wf_part_add(b, x, tiny_attention(b, wf_part_norm(b, x, "attn_norm")));
     wf_value *h = wf_part_norm(b, x, "ffn_norm");
-    h = wf_unary(b->g, "gelu", wf_part_linear(b, h, "ffn_up", b->config->hidden, false));
+    h = wf_unary(b->g, "gelu", wf_part_linear(b, h, "ffn_up", wf_builder_layer(b)->hidden, false));
     return wf_part_add(b, x, wf_part_linear(b, h, "ffn_down", b->config->width, false));
 }
 
@@ -143,17 +144,20 @@ wf_config wf_example_config(const wf_example *e)
 {
     return (wf_config){
         .family = e->family,
+        .type = e->family->types,
         .layers = e->layers,
         .vocab = e->vocab,
         .context = e->context,
         .width = e->width,
-        .heads = e->heads,
-        .kv_heads = e->kv_heads,
-        .head_dim = e->head_dim,
-        .hidden = e->hidden,
+        .all = {.heads = e->heads,
+                .kv_heads = e->kv_heads,
+                .key_dim = e->head_dim,
+                .value_dim = e->head_dim,
+                .hidden = e->hidden},
         .eps = 1e-5,
         .tied = e->tied,
-        .rope = {.base = 10000, .dims = e->head_dim},
+        .rope = {{.base = 10000, .dims = e->head_dim}},
+        .ropes = e->family->rotary ? 1 : 0,
     };
 }
 

@@ -5,13 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-const wf_family *const wf_families[] = {&wf_family_llama, &wf_family_qwen2, &wf_family_qwen3,
-                                        &wf_family_gpt2, NULL};
+const wf_family *const wf_families[] = {
+#define WF_FAMILY(name) &wf_family_##name,
+#include "model/families.def"
+#undef WF_FAMILY
+    NULL};
 
 /* The message lists the families with their display names. */
 static wf_status refuse(wf_ctx *ctx, const char *what, const char *name)
 {
-    char known[300];
+    char known[700];
     size_t len = 0;
     for (int i = 0; wf_families[i]; i++)
         wf_text_append(known, sizeof known, &len, "%s%s (%s)", i ? ", " : "", wf_families[i]->name,
@@ -34,15 +37,37 @@ wf_status wf_family_find(wf_ctx *ctx, const char *what, const char *architecture
 }
 
 wf_status wf_family_find_type(wf_ctx *ctx, const char *what, const char *model_type,
-                              const wf_family **out)
+                              const wf_family **out, const wf_model_type **type)
 {
     for (int i = 0; wf_families[i]; i++)
-        for (int k = 0; wf_families[i]->types[k]; k++)
-            if (strcmp(wf_families[i]->types[k], model_type) == 0) {
+        for (const wf_model_type *t = wf_families[i]->types; t->name; t++)
+            if (strcmp(t->name, model_type) == 0) {
                 *out = wf_families[i];
+                *type = t;
                 return WF_OK;
             }
     *out = NULL;
+    *type = NULL;
+    return refuse(ctx, what, model_type);
+}
+
+const wf_family *wf_family_of_wrapper(const char *model_type)
+{
+    for (int i = 0; wf_families[i]; i++)
+        if (wf_families[i]->wrapper && strcmp(wf_families[i]->wrapper, model_type) == 0)
+            return wf_families[i];
+    return NULL;
+}
+
+wf_status wf_family_find_inner(wf_ctx *ctx, const char *what, const wf_family *family,
+                               const char *model_type, const wf_model_type **type)
+{
+    for (const wf_model_type *t = family->types; t->name; t++)
+        if (strcmp(t->name, model_type) == 0) {
+            *type = t;
+            return WF_OK;
+        }
+    *type = NULL;
     return refuse(ctx, what, model_type);
 }
 

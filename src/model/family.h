@@ -9,6 +9,7 @@
 #define WF_MODEL_FAMILY_H
 
 #include "model/build.h"
+#include "model/key.h"
 
 #define WF_NAME_TRANSPOSED 1u /* Hugging Face stores [in, out] */
 #define WF_NAME_ROTATED \
@@ -21,38 +22,57 @@ typedef struct {
 } wf_weight_name;
 
 struct wf_family {
-    const char *name;     /* general.architecture of GGUF files */
-    const char *title;    /* for display */
-    const char *types[6]; /* model_type values in config.json, NULL-terminated */
-    const char *class;    /* architectures[0] of a config.json that Weft writes */
-    const char *prefix;   /* "model.": of all Hugging Face names but the head; optional in files */
+    const char *name;           /* general.architecture of GGUF files */
+    const char *title;          /* for display */
+    const wf_model_type *types; /* the last has no name */
+    const char *wrapper;        /* model_type of multimodal models with this decoder; NULL: none */
+    const char *prefix; /* "model.": of all Hugging Face names but the head; optional in files */
     /* Substrings of names of tensors that are not weights, NULL-terminated. */
     const char *const *ignored;
     const wf_weight_name *weights; /* the last has no name */
 
-    bool layer_norm;  /* layer norm with biases; else RMS norm without */
-    bool rotary;      /* else learned positions */
-    bool interleaved; /* GGUF files of the family order q and k for interleaved rope pairs */
-    bool fused_qkv;   /* one matrix for queries, keys and values */
-    bool head_norm;   /* queries and keys are normalized per head */
-    bool qkv_bias;    /* always; else the config decides */
-    bool tied;        /* default, if the config is silent */
-    int64_t head_dim; /* default; 0: width / heads */
-    double eps;       /* default */
+    bool layer_norm;      /* layer norm; else RMS norm */
+    bool norm_bias;       /* norms have biases */
+    bool rotary;          /* else learned positions */
+    bool pairs;           /* Hugging Face orders q and k for interleaved rope pairs, as GGUF does */
+    bool interleaved;     /* GGUF files of the family order q and k for interleaved rope pairs */
+    bool fused_qkv;       /* one matrix for queries, keys and values of equal width (GPT-2) */
+    bool fused_attention; /* attn_qkv has the rows of q, then k, then v */
+    bool fused_mlp;       /* ffn_up has the rows of the gate, then of up */
+    bool head_norm;       /* queries and keys are normalized per head */
+    bool row_norm;        /* queries and keys are normalized over all heads */
+    bool qkv_bias;        /* always; else the config decides */
+    int64_t hidden_factor; /* default of the MLP's width, times the model's; 0: none */
+    double eps;            /* default in GGUF files */
+    int64_t nope_interval; /* every so many layers one has no rotary positions; 0: all have them */
+    bool nope_unlimited;   /* layers without a window have no rotary positions */
+    int64_t window_period; /* default: every so many layers one has no window; 0: all have it */
+    double window_theta;   /* rope base of layers with a window; 0: that of the others */
+    bool biases;           /* every linear has a bias */
+    bool scales;           /* a key states the scale of attention */
+    bool divides_logits;   /* by logit_scale; else they are multiplied by it */
 
     wf_value *(*block)(wf_builder *b, wf_value *x); /* x [N, C] -> [N, C] */
 };
 
-/* The supported families, NULL-terminated. */
+/* The supported families (families.def), NULL-terminated. */
 extern const wf_family *const wf_families[];
-extern const wf_family wf_family_gpt2, wf_family_llama, wf_family_qwen2, wf_family_qwen3;
+#define WF_FAMILY(name) extern const wf_family wf_family_##name;
+#include "model/families.def"
+#undef WF_FAMILY
 
 /* Find a family by its GGUF architecture or by its model_type. An unknown name fails with
  * WF_ERR_UNSUPPORTED and lists the families; `what` names the file. */
 wf_status wf_family_find(wf_ctx *ctx, const char *what, const char *architecture,
                          const wf_family **out);
 wf_status wf_family_find_type(wf_ctx *ctx, const char *what, const char *model_type,
-                              const wf_family **out);
+                              const wf_family **out, const wf_model_type **type);
+/* Returns the family of multimodal models of this model_type, whose decoder is in text_config, or
+ * NULL. */
+const wf_family *wf_family_of_wrapper(const char *model_type);
+/* Finds a model_type of one family. */
+wf_status wf_family_find_inner(wf_ctx *ctx, const char *what, const wf_family *family,
+                               const char *model_type, const wf_model_type **type);
 
 #define WF_NAME_BYTES 160
 /* Writes the Hugging Face name of a weight ("blk.3.attn_q.weight") to out, with or without the

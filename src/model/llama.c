@@ -5,33 +5,11 @@
  * The families share one block and one table of names. They differ in biases, norms of heads, and
  * the order of rotated dimensions, which are fields of wf_family and wf_config.
  */
-#include "model/family.h"
-
-static wf_value *attention(wf_builder *b, wf_value *x)
-{
-    const wf_config *c = b->config;
-    const int64_t H = c->heads, Hk = c->kv_heads, D = c->head_dim;
-    wf_value *q = wf_part_heads(b, wf_part_linear(b, x, "attn_q", H * D, c->qkv_bias), H);
-    wf_value *k = wf_part_heads(b, wf_part_linear(b, x, "attn_k", Hk * D, c->qkv_bias), Hk);
-    wf_value *v = wf_part_heads(b, wf_part_linear(b, x, "attn_v", Hk * D, c->qkv_bias), Hk);
-    /* Qwen 3 normalizes each head before the rotation. */
-    if (c->family->head_norm) {
-        q = wf_part_norm(b, q, "attn_q_norm");
-        k = wf_part_norm(b, k, "attn_k_norm");
-    }
-    wf_value *y = wf_part_attend(b, wf_part_rope(b, q), wf_part_rope(b, k), v);
-    return wf_part_linear(b, y, "attn_output", c->width, c->out_bias);
-}
-
-static wf_value *block(wf_builder *b, wf_value *x)
-{
-    x = wf_part_add(b, x, attention(b, wf_part_norm(b, x, "attn_norm")));
-    return wf_part_add(b, x, wf_part_swiglu(b, wf_part_norm(b, x, "ffn_norm")));
-}
+#include "model/llama.h"
 
 /* GGUF name, Hugging Face name without prefix, flags. WF_NAME_ROTATED: GGUF files of Llama have
  * these rows in another order. */
-static const wf_weight_name weights[] = {
+const wf_weight_name wf_llama_weights[] = {
     {"token_embd", "embed_tokens", 0},
     {"blk.%d.attn_norm", "layers.%d.input_layernorm", 0},
     {"blk.%d.attn_q", "layers.%d.self_attn.q_proj", WF_NAME_ROTATED},
@@ -50,47 +28,98 @@ static const wf_weight_name weights[] = {
 };
 
 /* Frequency tables in old checkpoints. */
-static const char *const ignored[] = {"rotary_emb.inv_freq", NULL};
+const char *const wf_llama_ignored[] = {"rotary_emb.inv_freq", NULL};
+
+/* ---- Llama and Mistral ---- */
+
+static const wf_key llama_keys[] = {
+    WF_DECODER_KEYS(2048, 0),
+    WF_HEAD_KEYS(0),
+    WF_VOCAB_KEYS(false),
+    WF_RMS_KEY(1e-6),
+    WF_ROPE_DIMS_KEY,
+    WF_ROPE_KEYS(10000),
+    WF_ATTENTION_BIAS_KEYS,
+    WF_BOOL("mlp_bias", mlp_bias, false),
+    {0},
+};
+
+static const wf_key mistral_keys[] = {WF_MISTRAL_KEYS, {0}};
+
+static const wf_model_type llama_types[] = {
+    {.name = "llama", .class = "LlamaForCausalLM", .keys = llama_keys},
+    {.name = "mistral",
+     .class = "MistralForCausalLM",
+     .keys = mistral_keys,
+     .windows = WF_WINDOWS_ALL,
+     .window = 4096},
+    {0},
+};
 
 const wf_family wf_family_llama = {
     .name = "llama",
     .title = "Llama 2 and 3, Mistral, SmolLM2, TinyLlama",
-    .types = {"llama", "mistral"},
-    .class = "LlamaForCausalLM",
+    .types = llama_types,
     .prefix = "model.",
-    .ignored = ignored,
-    .weights = weights,
+    .ignored = wf_llama_ignored,
+    .weights = wf_llama_weights,
     .rotary = true,
     .interleaved = true,
     .eps = 1e-6,
-    .block = block,
+    .block = wf_block_pre_norm,
+};
+
+/* ---- Qwen ---- */
+
+/* `head`: default of head_dim. */
+#define QWEN_KEYS(head)                                                                       \
+    WF_DECODER_KEYS(32768, 32), WF_HEAD_KEYS(head), WF_VOCAB_KEYS(false), WF_RMS_KEY(1e-6),   \
+        WF_INT(NULL, "rope.dimension_count", rope[0].dims, WF_KEY_KEEP), WF_ROPE_KEYS(10000), \
+        WF_USED("sliding_window"), WF_USED("use_sliding_window"), WF_USED("max_window_layers")
+
+static const wf_key qwen2_keys[] = {QWEN_KEYS(0), {0}};
+static const wf_key qwen3_keys[] = {QWEN_KEYS(128), WF_ATTENTION_BIAS_KEYS, {0}};
+
+static const wf_model_type qwen2_types[] = {
+    {.name = "qwen2",
+     .class = "Qwen2ForCausalLM",
+     .keys = qwen2_keys,
+     .windows = WF_WINDOWS_LATE,
+     .window = 4096},
+    {0},
 };
 
 const wf_family wf_family_qwen2 = {
     .name = "qwen2",
     .title = "Qwen 2 and 2.5",
-    .types = {"qwen2"},
-    .class = "Qwen2ForCausalLM",
+    .types = qwen2_types,
     .prefix = "model.",
-    .ignored = ignored,
-    .weights = weights,
+    .ignored = wf_llama_ignored,
+    .weights = wf_llama_weights,
     .rotary = true,
     .qkv_bias = true,
     .eps = 1e-6,
-    .block = block,
+    .block = wf_block_pre_norm,
+};
+
+static const wf_model_type qwen3_types[] = {
+    {.name = "qwen3",
+     .class = "Qwen3ForCausalLM",
+     .keys = qwen3_keys,
+     .windows = WF_WINDOWS_LATE,
+     .window = 4096},
+    {0},
 };
 
 const wf_family wf_family_qwen3 = {
     .name = "qwen3",
     .title = "Qwen 3",
-    .types = {"qwen3"},
-    .class = "Qwen3ForCausalLM",
+    .types = qwen3_types,
     .prefix = "model.",
-    .ignored = ignored,
-    .weights = weights,
+    .ignored = wf_llama_ignored,
+    .weights = wf_llama_weights,
     .rotary = true,
     .head_norm = true,
-    .head_dim = 128,
     .eps = 1e-6,
-    .block = block,
+    .block = wf_block_pre_norm,
 };

@@ -117,19 +117,21 @@ void wf_model_describe(wf_model *m, const char *format)
 {
     const wf_config *c = &m->config;
     wf_model_info *i = &m->info;
+    int skipped = i->skipped; /* wf_model_bind counted them */
     *i = (wf_model_info){
+        .skipped = skipped,
         .family = c->family->name,
         .format = format,
         .layers = c->layers,
         .width = c->width,
-        .heads = c->heads,
-        .kv_heads = c->kv_heads,
-        .head_dim = c->head_dim,
-        .hidden = c->hidden,
+        .heads = c->all.heads,
+        .kv_heads = c->all.kv_heads,
+        .head_dim = c->all.key_dim,
+        .hidden = c->all.hidden,
         .vocab = c->vocab,
         .context = c->context,
-        .window = c->window,
-        .rope_base = c->rope.base,
+        .window = wf_config_window(c),
+        .rope_base = c->rope[0].base,
         .tied = c->tied,
         .files = m->store->files,
     };

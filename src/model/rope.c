@@ -52,7 +52,7 @@ static double yarn_divisor(const wf_rotary *r, int64_t i)
     return 1 / (stretched / r->factor + (1 - stretched));
 }
 
-static double divisor(const wf_rotary *r, int64_t i)
+static double divisor(const wf_rotary *r, int64_t context, int64_t i)
 {
     switch (r->scaling) {
     case WF_ROPE_PLAIN:
@@ -60,14 +60,16 @@ static double divisor(const wf_rotary *r, int64_t i)
     case WF_ROPE_LINEAR: return r->factor;
     case WF_ROPE_LLAMA3: return llama3_divisor(r, frequency(r, i));
     case WF_ROPE_YARN: return yarn_divisor(r, i);
+    case WF_ROPE_LONG:
+        return ((double)context > r->original ? r->long_divisors : r->short_divisors)[i];
     }
     return 1;
 }
 
-void wf_rope_frequencies(const wf_rotary *r, float *inv_freq)
+void wf_rope_frequencies(const wf_rotary *r, int64_t context, float *inv_freq)
 {
     for (int64_t i = 0; i < r->dims / 2; i++) {
-        double f = frequency(r, i) / divisor(r, i);
+        double f = frequency(r, i) / divisor(r, context, i);
         inv_freq[i] = (float)(r->divisors ? f / r->divisors[i] : f);
     }
 }
@@ -79,8 +81,10 @@ double wf_rope_yarn_magnitude(double scale, double mscale)
 
 double wf_rope_magnitude(const wf_rotary *r)
 {
-    if (r->scaling != WF_ROPE_YARN)
+    if (r->scaling != WF_ROPE_YARN && r->scaling != WF_ROPE_LONG)
         return 1;
+    if (r->scaling == WF_ROPE_LONG && r->magnitude == 0)
+        return r->factor > 1 ? sqrt(1 + log(r->factor) / log(r->original)) : 1;
     return r->magnitude != 0 ? r->magnitude : wf_rope_yarn_magnitude(r->factor, 1);
 }
 

@@ -14,7 +14,7 @@ wf_row_order wf_rows_order(const wf_config *config, const wf_weight_name *row, b
 /* Permutes within a head; dimensions that rope does not rotate stay in place. */
 int64_t wf_rows_source(const wf_config *config, wf_row_order order, int64_t row)
 {
-    int64_t half = config->rope.dims / 2, in_head = row % config->head_dim, from = in_head;
+    int64_t half = config->rope[0].dims / 2, in_head = row % config->all.key_dim, from = in_head;
     if (order == WF_ROWS_AS_THEY_ARE || in_head >= 2 * half)
         return row;
     if (order == WF_ROWS_TO_PAIRS)

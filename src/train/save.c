@@ -81,15 +81,25 @@ wf_status wf_trainer_export(wf_trainer *t, const char *path, const char *type)
     return save_model(t, path, true, type);
 }
 
+static bool same_layers(const wf_config *a, const wf_config *b)
+{
+    for (int64_t i = 0; i < a->layers; i++) {
+        const wf_layer *x = wf_config_layer(a, i), *y = wf_config_layer(b, i);
+        if (x->hidden != y->hidden || x->heads != y->heads || x->kv_heads != y->kv_heads ||
+            x->key_dim != y->key_dim || x->value_dim != y->value_dim)
+            return false;
+    }
+    return true;
+}
+
 /* Compares what the weights depend on. Files store rounded numbers. Checkpoints of older versions
  * include the vocabulary's padding in the model. */
 static bool is_alike(const wf_config *a, const wf_config *b, int64_t padding)
 {
     return a->family == b->family && a->layers == b->layers && a->width == b->width &&
-           (a->vocab == b->vocab || a->vocab == b->vocab - padding) && a->hidden == b->hidden &&
-           a->heads == b->heads && a->kv_heads == b->kv_heads && a->head_dim == b->head_dim &&
+           (a->vocab == b->vocab || a->vocab == b->vocab - padding) && same_layers(a, b) &&
            a->tied == b->tied && (float)a->eps == (float)b->eps &&
-           (float)a->rope.base == (float)b->rope.base &&
+           (float)a->rope[0].base == (float)b->rope[0].base &&
            (a->family->rotary || a->context == b->context);
 }
 

@@ -222,8 +222,8 @@ static wf_status start_from_model(wf_setup *s)
                        "the base model determines the shape; omit preset, depth and config");
     WF_TRY(wf_model_open(s->ctx, o->model, &s->base));
     s->config = s->base->config;
-    if (!o->lora)
-        s->config.rope.interleaved = false;
+    for (int i = 0; i < s->config.ropes && !o->lora; i++)
+        s->config.rope[i].interleaved = false;
     if (o->length > s->config.context)
         return wf_fail(s->ctx, WF_ERR_USAGE,
                        "a length of %lld tokens is not possible; the limit of %s is %lld",
@@ -403,7 +403,10 @@ bool wf_setup_trains(const wf_setup *s, const char *state)
 {
     if (s->adapter)
         return wf_path_ends(state, ".lora_a") || wf_path_ends(state, ".lora_b");
-    return strcmp(state, "rope.inv_freq") != 0;
+    for (int i = 0; i < s->config.ropes; i++)
+        if (strcmp(state, wf_rope_state(i)) == 0)
+            return false;
+    return true;
 }
 
 /* ---- Settings as text ---- */

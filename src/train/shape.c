@@ -54,19 +54,23 @@ static wf_status from_depth(wf_ctx *ctx, int64_t depth, wf_config *out)
     int64_t heads = depth < 4 ? 4 : depth, width = 64 * heads;
     *out = (wf_config){
         .family = &wf_family_llama,
+        .type = wf_family_llama.types,
         .layers = depth,
         .context = LONGEST / 2,
         .width = width,
-        .heads = heads,
-        /* Grouped-query attention with 4 query heads per KV head, once there are enough heads. */
-        .kv_heads = heads % 4 == 0 && heads >= 12 ? heads / 4 : heads,
-        .head_dim = 64,
-        /* A gated MLP has three matrices; 8/3 of the width gives it as many parameters as two of 4
+        .all =
+            {.heads = heads,
+             /* Grouped-query attention with 4 query heads per KV head, once there are enough heads. */
+             .kv_heads = heads % 4 == 0 && heads >= 12 ? heads / 4 : heads,
+             .key_dim = 64,
+             .value_dim = 64,
+             /* A gated MLP has three matrices; 8/3 of the width gives it as many parameters as two of 4
          * times the width. */
-        .hidden = (width * 8 / 3 + 63) / 64 * 64,
+             .hidden = (width * 8 / 3 + 63) / 64 * 64},
         .eps = 1e-5,
         .tied = depth <= 24,
-        .rope = {.base = 10000, .dims = 64},
+        .rope = {{.base = 10000, .dims = 64}},
+        .ropes = 1,
     };
     return WF_OK;
 }

@@ -61,8 +61,10 @@ static double count_flops(const wf_trainer *t)
                   strncmp(state.name, "token_embd.", 11) == 0))
             matrices += count;
     }
-    double attention =
-        12 * tokens * (double)(o->length + 1) / 2 * (double)(c->layers * c->heads * c->head_dim);
+    double row = 0; /* elements of q in all layers */
+    for (int64_t i = 0; i < c->layers; i++)
+        row += (double)(wf_config_layer(c, i)->heads * wf_config_layer(c, i)->key_dim);
+    double attention = 12 * tokens * (double)(o->length + 1) / 2 * row;
     return tokens * ((s->adapter ? 4 : 6) * matrices + 6 * adapters) + attention;
 }
 
@@ -147,9 +149,9 @@ void wf_trainer_get_info(const wf_trainer *t, wf_train_info *out)
         .trained = s->trained,
         .layers = c->layers,
         .width = c->width,
-        .heads = c->heads,
-        .kv_heads = c->kv_heads,
-        .hidden = c->hidden,
+        .heads = c->all.heads,
+        .kv_heads = c->all.kv_heads,
+        .hidden = c->all.hidden,
         .vocab = c->vocab,
         .context = c->context,
         .batch = o->batch,

@@ -56,7 +56,7 @@ static wf_status read_rows(wf_trainer *t, const wf_model *m, const wf_model_weig
     int64_t count = wf_dims_count(&w->shape);
     const wf_weight_name *name = wf_family_hugging_face(c->family, w->name, true, other);
     wf_row_order order =
-        wf_rows_order(c, name, c->rope.interleaved, t->setup.config.rope.interleaved);
+        wf_rows_order(c, name, c->rope[0].interleaved, t->setup.config.rope[0].interleaved);
     if (order == WF_ROWS_AS_THEY_ARE) {
         wf_convert_to_f32(w->type, raw, to, count);
         return WF_OK;
@@ -194,8 +194,7 @@ wf_status wf_trainer_write_weights(wf_trainer *t)
         WF_TRY(begin_adapter(t));
     if (t->setup.options.ema > 0)
         WF_TRY(begin_averages(t));
-    return t->setup.config.family->rotary ? wf_upload_frequencies(t->session, &t->setup.config.rope)
-                                          : WF_OK;
+    return wf_upload_frequencies(t->session, &t->setup.config, t->setup.options.length);
 }
 
 wf_status wf_trainer_fetch(wf_trainer *t, const char *weight, bool average, float *to,

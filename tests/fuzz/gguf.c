@@ -52,7 +52,7 @@ static void run(wf_ctx *ctx, const uint8_t *data, size_t size)
     wf_arena_init(&arena, ctx);
     if (wf_config_from_gguf(&arena, "input", f, &config) == WF_OK)
         for (int64_t i = 0; i < config.layers; i++)
-            fuzz_check(wf_config_window(&config, i) >= 0);
+            fuzz_check(wf_config_layer(&config, i)->window >= 0);
     wf_arena_free(&arena);
     wf_status made = wf_tokenizer_from_gguf(f, &t);
     wf_gguf_close(f);
