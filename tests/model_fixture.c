@@ -20,7 +20,25 @@
 #include "model_fixture.h"
 #include "support.h"
 
-const char *const wt_models[] = {"gpt2", "llama", "llama-bias", "mistral", "qwen2", "qwen3", NULL};
+const char *const wt_models[] = {"gpt2",
+                                 "llama",
+                                 "llama-bias",
+                                 "mistral",
+                                 "qwen2",
+                                 "qwen3",
+                                 "mistral3-text",
+                                 "mistral3",
+                                 "mistral3-mistral",
+                                 "phi3",
+                                 "phi3-short",
+                                 "phi3-long",
+                                 "olmo2",
+                                 "olmo3",
+                                 "smollm3",
+                                 "granite",
+                                 "glm4",
+                                 "cohere2",
+                                 NULL};
 
 static int32_t *read_ids(const wf_json_node *list, size_t *count)
 {

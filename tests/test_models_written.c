@@ -42,7 +42,8 @@ static void write_model(wf_ctx *ctx, const char *from, const char *to, const cha
 static void compare(wf_ctx *ctx, const char *path, const char *what, const wt_reference *r,
                     const float *want, const int32_t *greedy, size_t count, wf_type type)
 {
-    wt_talker t = wt_talker_open(ctx, "cpu", path, NULL);
+    const wf_generator_options options = {.context = (int64_t)(r->prompt_count + r->greedy_count)};
+    wt_talker t = wt_talker_open(ctx, "cpu", path, &options);
     float *logits = wt_logits(ctx, t.generator, r->prompt, r->prompt_count, r->vocab);
     double error = wt_relative(logits, want, (int64_t)r->prompt_count * r->vocab);
     print_message("%-16s logits within %.1e, %zu greedy ids\n", what, error, count);

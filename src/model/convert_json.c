@@ -269,6 +269,7 @@ static void put_parameters(json *j, const wf_rotary *r)
         put_parameter(j, r, "high_freq_factor", r->high);
     }
     if (r->scaling == WF_ROPE_LONG) {
+        put_original(j, r);
         put_factors(j, "short_factor", r->short_divisors, r->dims / 2);
         put_factors(j, "long_factor", r->long_divisors, r->dims / 2);
         if (r->magnitude != 0)
