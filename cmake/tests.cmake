@@ -130,7 +130,7 @@ weft_test_again(parity_core test_parity WEFT_PARITY_DEVICE=core)
 set(unoptimised XLA_FLAGS=--xla_backend_optimization_level=0)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set(plugin pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
-    set(long pjrt_real_default_long)
+    set(long pjrt_real_default_long curves_pjrt_all_long)
     foreach(row IN ITEMS parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER models:MODELS)
         string(REGEX MATCH "(.*):(.*)" row ${row})
         set(device WEFT_${CMAKE_MATCH_2}_DEVICE=${plugin})
@@ -140,7 +140,8 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     endforeach()
     weft_test_again(curves_pjrt test_curves WEFT_CURVES_DEVICE=${plugin}) # trains long enough to gain by it
     set_property(TEST pjrt_real APPEND PROPERTY ENVIRONMENT ${unoptimised})
-    weft_test_again(pjrt_real_default_long test_pjrt_real)
+    weft_test_again(pjrt_real_default_long test_pjrt_real WEFT_ALL_CASES=1)
+    weft_test_again(curves_pjrt_all_long test_curves WEFT_CURVES_DEVICE=${plugin} WEFT_ALL_CASES=1)
     set_tests_properties(${long} PROPERTIES TIMEOUT 7200 LABELS long)
     # A twentieth of the selftest, other cases in each run: all of it takes the plugin several minutes.
     add_test(NAME selftest_pjrt

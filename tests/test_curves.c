@@ -233,7 +233,7 @@ static void follow_exactly(wf_ctx *ctx, const wf_family *family)
 {
     double gap, norm_gap;
     /* A plugin compiles for seconds, so another device than the cpu runs the first and the last only. */
-    const int64_t factor = getenv("WEFT_CURVES_DEVICE") ? 4 : 2;
+    const int64_t factor = getenv("WEFT_CURVES_DEVICE") && !getenv("WEFT_ALL_CASES") ? 4 : 2;
     for (int64_t accumulate = 1; accumulate <= 4; accumulate *= factor) {
         follow(ctx, family, accumulate, WF_F32, &gap, &norm_gap);
         assert_true(gap <= 1e-5 && norm_gap <= 1e-4);
@@ -253,8 +253,12 @@ static void test_narrow(void **state)
                 {&wf_family_llama, WF_BF16, 0.005},
                 {&wf_family_gpt2, WF_F16, 0.002},
                 {&wf_family_llama, WF_F16, 0.002}};
+    /* On a plugin, which compiles slowly, each family and each type once. */
+    const bool half = getenv("WEFT_CURVES_DEVICE") && !getenv("WEFT_ALL_CASES");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double gap, norm_gap;
+        if (half && (i / 2 + i + wt_seed()) % 2)
+            continue;
         follow(*state, rows[i].family, 1, rows[i].type, &gap, &norm_gap);
         assert_true(gap <= rows[i].gap);
     }

@@ -348,7 +348,8 @@ static void tell_failure(void *user, const char *sentence)
     print_error("%s\n", sentence);
 }
 
-/* A sample of ops of each kind; `weft selftest --device pjrt:PLUGIN` covers all of them, slowly. */
+/* Some cases of ops of each kind, and all with WEFT_ALL_CASES. `weft selftest --device pjrt:PLUGIN`
+ * covers all ops, slowly. */
 static void test_ops(void **state)
 {
     static const char *const ops[] = {"erf",    "maximum",   "where", "uniform",          "cast",
@@ -359,6 +360,7 @@ static void test_ops(void **state)
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
         wf_selftest_options o = {
             .device = spec, .op = ops[i], .seed = wt_seed(), .on_failure = tell_failure};
+        o.sample = getenv("WEFT_ALL_CASES") ? 0 : 10;
         wf_selftest_report *report;
         wt_ok(*state, wf_selftest_run(*state, &o, &report));
         cases += report->cases;
