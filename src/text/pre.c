@@ -30,6 +30,16 @@
 #define CJK "[\\x{4E00}-\\x{9FA5}\\x{0800}-\\x{4E00}\\x{AC00}-\\x{D7FF}]+"
 #define BLOOM " ?[^(\\s|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{0964}\\x{06D4}\\x{060C})]+"
 
+#define YOUTU                                                                                              \
+    "[\\x{AC00}-\\x{D7A3}\\x{3131}-\\x{318E}]+|[\\x{FF01}\\x{2026}\\x{201C}\\x{201D}\\x{2018}\\x{2019}"    \
+    "\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+|" \
+    "[\\x{4E00}-\\x{9FA5}\\x{3040}-\\x{309F}\\x{30A0}-\\x{30FF}]+"
+#define AFMOE                                                                                 \
+    "[\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{8C48}-\\x{FAFF}\\x{3040}-\\x{309F}\\x{30A0}-" \
+    "\\x{30FF}\\x{FF65}-\\x{FF9F}\\x{2F00}-\\x{2FDF}\\x{0E40}-\\x{0E7F}\\x{0E80}-\\x{0EFF}"   \
+    "\\x{1780}-\\x{17FF}\\x{1000}-\\x{109F}\\x{AA60}-\\x{AA7F}\\x{A9E0}-\\x{A9FF}\\x{AC00}-"  \
+    "\\x{D7AF}\\x{1100}-\\x{11FF}]+"
+
 /* Letters with case, in the Unicode version of these models. */
 #define CASED_LETTERS                                                                      \
     "A-Za-z\\x{00B5}\\x{00C0}-\\x{00D6}\\x{00D8}-\\x{00F6}\\x{00F8}-\\x{01BA}\\x{01BC}-"   \
@@ -92,6 +102,29 @@ const wf_pre wf_pres[] = {
      0,
      {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
       "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+    {"granite-embed-multi-97m", WF_PRE_WHOLE, {CASED(SHORT "?") "|\\p{N}{1,3}" SLASHED}},
+    {"tiny_aya,cohere2moe",
+     0,
+     {"\\d{1,3}(?=(?:\\d{3})*\\b)", CASED(SHORT "?") "|\\p{N}{1,3}" SLASHED}},
+    {"youtu", 0, {YOUTU, CASED(SHORT "?") "|\\p{N}" SLASHED}},
+    {"jais-2",
+     0,
+     {SHORT
+      "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+"
+      "|\\s{512}(?!\\S)|\\s{256}(?!\\S)|\\s{128}(?!\\S)|\\s{64}(?!\\S)|\\s{32}(?!\\S)"
+      "|\\s{16}(?!\\S)|\\s{8}(?!\\S)|\\s{4}(?!\\S)|\\s{1,2}(?!\\S)|\\s{1}"}},
+    {"superbpe", 0, {"\\p{N}+", "(?=(\\d{3})+(?!\\d))"}},
+    {"laguna", 0, {"[^\\n]+|[\\n]+", RICH(NUMBER)}},
+    {"exaone-moe",
+     0,
+     {SHORT "|[^\\r\\n\\p{L}\\p{N}]?(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}"
+            "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+"}},
+    {"chameleon",
+     WF_PRE_BOS,
+     {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", "([\\t\\n]|    |  )", NUMBER,
+      "[\\p{P}!-/:-@\\[-`{-~]", GPT2}},
+    /* Groups of three digits, counted from the right. */
+    {"afmoe", 0, {"\\p{N}{1,3}(?=(?:\\p{N}{3})*(?!\\p{N}))", AFMOE, DEEPSEEK3}},
     {"poro-chat,bloom,gpt3-finnish", 0, {BLOOM}},
     {"viking", 0, {BLOOM, NUMBER}},
     {NULL, 0, {NULL}},
