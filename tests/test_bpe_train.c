@@ -174,7 +174,8 @@ static void compare_naive(wf_ctx *ctx, const char *split, const char *text, size
     size_t count;
     int32_t *ids;
     if (strcmp(split, "qwen2") == 0)
-        wt_ok(ctx, wf_nfc(ctx, (wf_marked){.text = text, .bytes = bytes}, &normal));
+        wt_ok(ctx, wf_form_run(ctx, WF_FORM_COMPOSED, (wf_marked){.text = text, .bytes = bytes},
+                               &normal));
     naive_words(&n, split, normal.text ? normal.text : text, normal.text ? normal.bytes : bytes);
     while (n.tokens < vocab && naive_step(&n, minimum))
         continue;

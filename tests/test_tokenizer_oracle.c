@@ -54,9 +54,16 @@ static void test_added_tokens(void **state)
     run_oracle("added_tokens.py", TOKENIZERS);
 }
 
+static void test_pieces(void **state)
+{
+    (void)state;
+    run_oracle("pieces.py", TOKENIZERS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts),
-                                       cmocka_unit_test(test_added_tokens)};
+                                       cmocka_unit_test(test_added_tokens),
+                                       cmocka_unit_test(test_pieces)};
     return cmocka_run_group_tests_name("tokenizer_oracle", tests, NULL, NULL);
 }

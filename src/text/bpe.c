@@ -17,11 +17,10 @@
 #include "base/mem.h"
 #include "text/utf8.h"
 
-#define NOWHERE UINT32_MAX     /* no slot */
-#define NO_TOKEN (-1)          /* a character that is not a token by itself */
-#define GONE (-2)              /* the symbol was merged into the one before it */
-#define STRETCH 4096           /* slots after which a word is cut at the next possible boundary */
-#define JOINED_BITS (1u << 20) /* 128 KiB of Bloom filter */
+#define NOWHERE UINT32_MAX /* no slot */
+#define NO_TOKEN (-1)      /* a character that is not a token by itself */
+#define GONE (-2)          /* the symbol was merged into the one before it */
+#define STRETCH 4096       /* slots after which a word is cut at the next possible boundary */
 
 /* ---- The hash table of merges ---- */
 
@@ -83,41 +82,21 @@ static int32_t find_plain(const wf_bpe *b, const char *text, size_t bytes)
 
 /* ---- Character pairs that can be adjacent in a token ---- */
 
-/* One hash per pair. A false positive only delays a cut. */
-static uint32_t join_bit(uint32_t left, uint32_t right)
-{
-    uint64_t mixed = ((uint64_t)left << 32 | right) * 0x9E3779B97F4A7C15u;
-    return (uint32_t)(mixed >> 40) & (JOINED_BITS - 1);
-}
-
-static void join(wf_bpe *b, uint32_t left, uint32_t right)
-{
-    uint32_t bit = join_bit(left, right);
-    b->joined[bit / 64] |= (uint64_t)1 << bit % 64;
-}
-
 /* Character 0, which no symbol has, means "may join with anything". */
 bool wf_bpe_joins(const wf_bpe *b, uint32_t left, uint32_t right)
 {
-    uint32_t bit = join_bit(left, right);
-    return !left || !right || b->joined[bit / 64] >> bit % 64 & 1;
+    return !left || !right || wf_joins_has(&b->joins, left, right);
 }
 
 /* With scores, any two symbols merge if their concatenation is a token: record all adjacent pairs.
  * Returns false when the token is not UTF-8. */
 static bool join_token(wf_bpe *b, const wf_vocab_token *t)
 {
-    size_t length;
-    if (!t->text || t->bytes == 0)
+    if (!t->text)
         return true;
     if (!wf_utf8_valid(t->text, t->bytes))
         return false;
-    uint32_t left = wf_utf8_decode(t->text, &length);
-    for (size_t i = length; i < t->bytes; i += length) {
-        uint32_t right = wf_utf8_decode(t->text + i, &length);
-        join(b, left, right);
-        left = right;
-    }
+    wf_joins_add_token(&b->joins, t->text, t->bytes);
     return true;
 }
 
@@ -131,7 +110,8 @@ static bool join_merge(wf_bpe *b, const wf_merge *m)
     size_t at = left->bytes - 1, length;
     while (at > 0 && ((uint8_t)left->text[at] & 0xC0) == 0x80)
         at--;
-    join(b, wf_utf8_decode(left->text + at, &length), wf_utf8_decode(right->text, &length));
+    uint32_t last = wf_utf8_decode(left->text + at, &length);
+    wf_joins_add(&b->joins, last, wf_utf8_decode(right->text, &length));
     return true;
 }
 
@@ -145,7 +125,7 @@ static void index_joins(wf_bpe *b)
         if (b->merges.slot[i].made)
             known = join_merge(b, &b->merges.slot[i]) && known;
     if (!known) /* a token is not UTF-8: never cut words */
-        memset(b->joined, 0xFF, JOINED_BITS / 8);
+        wf_joins_add_all(&b->joins);
 }
 
 /* ---- Control tokens that merges would make: text becomes their parts instead ---- */
@@ -186,9 +166,7 @@ wf_status wf_bpe_index(wf_bpe *b, wf_arena *arena)
         b->byte[i] = find_any(b, name, 6);
         b->letter[i] = find_any(b, name, wf_utf8_encode(wf_byte_letter((uint8_t)i), name));
     }
-    b->joined = wf_arena_alloc(arena, JOINED_BITS / 8);
-    if (!b->joined)
-        return WF_ERR_MEMORY;
+    WF_TRY(wf_joins_init(&b->joins, arena));
     index_joins(b);
     return index_parts(b, arena);
 }

@@ -10,6 +10,7 @@
 #ifndef WF_TEXT_BPE_H
 #define WF_TEXT_BPE_H
 
+#include "text/joins.h"
 #include "text/vocab.h"
 
 typedef struct {
@@ -43,13 +44,13 @@ typedef struct {
     bool fuse_unknown;  /* adjacent unknown characters become one token */
     int32_t unknown;    /* token of unknown characters; -1: they are dropped */
     int32_t letter[256], byte[256]; /* ids or -1: byte-level letters; <0x00> .. <0xFF> */
-    uint64_t *joined; /* Bloom filter of character pairs that may be adjacent inside a token */
+    wf_joins joins; /* of the characters that merges can make adjacent inside a token */
     struct {
         int32_t left, right; /* -1: no merge makes this token */
     } * parts;               /* [vocab] for control tokens; NULL: no merge makes one */
 } wf_bpe;
 
-/* Fills letter[], byte[], joined and parts from the vocabulary and the merges. */
+/* Fills letter[], byte[], joins and parts from the vocabulary and the merges. */
 wf_status wf_bpe_index(wf_bpe *b, wf_arena *arena);
 
 /* Returns whether a token may contain these two characters side by side; may be true wrongly. */

@@ -48,6 +48,17 @@ static bool added_crosses(const wf_tokenizer *t, bool control, const wf_normal_s
     return false;
 }
 
+/* Returns whether this is BERT: its words end at any white space, and its normalizer changes each
+ * character by itself, or together with marks that follow it. */
+static bool cuts_bert(const wf_tokenizer *t)
+{
+    for (int i = 0; i < t->normal_count; i++)
+        if (t->normals[i].kind != WF_NORMAL_BERT)
+            return false;
+    return t->model == WF_MODEL_WORDPIECE && t->word_count > 0 &&
+           t->words[0].kind == WF_WORDS_SPACES;
+}
+
 /* Returns whether this is byte-level BPE whose words always end before a space, and before a line
  * break that follows a letter or number. This holds for each hand-written pattern (split.h), and so
  * for a sequence of them. The only normalizer allowed is NFC, which never composes spaces. */
@@ -74,8 +85,8 @@ static bool cuts_words(const wf_tokenizer *t)
  * replaced by a character that is a token. Returns the replacing step, or NULL. */
 static const wf_normal_step *spaces_step(const wf_tokenizer *t)
 {
-    if (t->bpe.bytes || t->bpe.whole_words || t->word_count > 0 || t->normal_count < 1 ||
-        t->normal_count > 2)
+    if (t->model != WF_MODEL_BPE || t->bpe.bytes || t->bpe.whole_words || t->word_count > 0 ||
+        t->normal_count < 1 || t->normal_count > 2)
         return NULL;
     const wf_normal_step *s = &t->normals[t->normal_count - 1];
     size_t length;
@@ -93,7 +104,7 @@ static const wf_normal_step *spaces_step(const wf_tokenizer *t)
 /* With control tokens more added tokens can match, so the answer may differ. */
 void wf_tokenizer_index_cuts(wf_tokenizer *t)
 {
-    bool words = cuts_words(t);
+    bool words = cuts_words(t) || cuts_bert(t);
     const wf_normal_step *space = spaces_step(t);
     for (int control = 0; control < 2; control++) {
         wf_cut_kind kind = words ? WF_CUT_WORDS : space ? WF_CUT_SPACES : WF_CUT_NEVER;

@@ -97,6 +97,41 @@ static wf_status replace(wf_decoder *d, const wf_decode_step *step)
     return WF_OK;
 }
 
+/* Joins a token to the text before it. */
+static wf_status join_piece(wf_decoder *d, const wf_decode_step *step)
+{
+    size_t w = step->what_bytes, skip = 0;
+    if (d->started && d->piece.n >= w && memcmp(d->piece.text, step->what, w) == 0)
+        skip = w;
+    else if (d->started)
+        WF_TRY(append(d, &d->other, " ", 1));
+    return append(d, &d->other, d->piece.text + skip, d->piece.n - skip);
+}
+
+/* Cleans a token as BERT's own code does, in its order. The replacements are never longer, so they
+ * are made in place. */
+static void clean_piece(buffer *b)
+{
+    static const char *const rules[][2] = {{" .", "."},     {" ?", "?"},           {" !", "!"},
+                                           {" ,", ","},     {" ' ", "'"},          {" n't", "n't"},
+                                           {" 'm", "'m"},   {" do not", " don't"}, {" 's", "'s"},
+                                           {" 've", "'ve"}, {" 're", "'re"}};
+    for (size_t k = 0; k < sizeof rules / sizeof *rules; k++) {
+        size_t from = strlen(rules[k][0]), to = strlen(rules[k][1]), out = 0;
+        for (size_t i = 0; i < b->n;) {
+            bool match = b->n - i >= from && memcmp(b->text + i, rules[k][0], from) == 0;
+            if (match)
+                memcpy(b->text + out, rules[k][1], to);
+            else
+                b->text[out] = b->text[i];
+            out += match ? to : 1;
+            i += match ? from : 1;
+        }
+        b->n = out;
+    }
+    b->text[b->n] = '\0';
+}
+
 /* Removes repetitions of `what` at both ends; they never overlap. */
 static wf_status strip_piece(wf_decoder *d, const wf_decode_step *step)
 {
@@ -132,9 +167,14 @@ static wf_status make_piece(wf_decoder *d, int32_t id)
         }
         if (step->kind == WF_DECODE_BYTES && verbatim)
             continue;
-        WF_TRY(step->kind == WF_DECODE_BYTES   ? letters_to_bytes(d)
-               : step->kind == WF_DECODE_STRIP ? strip_piece(d, step)
-                                               : replace(d, step));
+        switch (step->kind) {
+        case WF_DECODE_BYTES: WF_TRY(letters_to_bytes(d)); break;
+        case WF_DECODE_STRIP: WF_TRY(strip_piece(d, step)); break;
+        case WF_DECODE_WORDPIECE: WF_TRY(join_piece(d, step)); break;
+        default: WF_TRY(replace(d, step)); break;
+        }
+        if (step->clean)
+            clean_piece(&d->other);
         buffer changed = d->other;
         d->other = d->piece;
         d->piece = changed;

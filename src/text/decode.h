@@ -11,7 +11,9 @@ typedef enum {
     WF_DECODE_REPLACE,   /* each `what` by `content` */
     WF_DECODE_METASPACE, /* each `what` by a space; by nothing in the first token if `first` */
     WF_DECODE_FUSE,      /* later steps apply to the whole text, not to single tokens */
-    WF_DECODE_STRIP      /* removes up to `start` leading and `stop` trailing `what` */
+    WF_DECODE_STRIP,     /* removes up to `start` leading and `stop` trailing `what` */
+    WF_DECODE_WORDPIECE  /* after the first token: removes the prefix `what`, or else puts a space
+                          * before the token */
 } wf_decode_kind;
 
 typedef struct {
@@ -19,6 +21,7 @@ typedef struct {
     const char *what, *content; /* in the tokenizer's arena */
     size_t what_bytes, content_bytes;
     bool first;           /* METASPACE only */
+    bool clean;           /* WORDPIECE only: remove spaces before punctuation and contractions */
     uint32_t start, stop; /* STRIP only; repetitions */
 } wf_decode_step;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * encode.c - encodes text to ids: added tokens, normalizer, pre-tokenizer, BPE.
+ * encode.c - encodes text to ids: added tokens, normalizer, pre-tokenizer, model.
  *
  * Input that is not UTF-8 is repaired first: U+FFFD replaces each invalid sequence. The text is
  * then cut at added tokens that match the raw text; the pieces between are normalized, cut at added
@@ -17,6 +17,7 @@
 typedef struct {
     const wf_tokenizer *t;     /* shared, read only */
     wf_bpe_run out;            /* the ids, and buffers that are reused between words */
+    wf_unigram_run paths;      /* of Unigram, reused too */
     wf_added_scan raw, normal; /* added tokens in the raw and in the normalized text */
     bool control;              /* control tokens match */
     bool continued;            /* the text continues an earlier piece */
@@ -31,6 +32,7 @@ static run run_begin(const wf_tokenizer *t, wf_ctx *ctx)
 static void run_end(run *r)
 {
     wf_bpe_run_free(&r->out);
+    wf_unigram_run_free(&r->paths, r->out.ctx);
     wf_added_scan_free(&r->raw);
     wf_added_scan_free(&r->normal);
 }
@@ -38,7 +40,12 @@ static void run_end(run *r)
 static wf_status encode_word(void *user, const char *word, size_t bytes)
 {
     run *r = user;
-    return wf_bpe_word(&r->t->bpe, &r->out, word, bytes);
+    const wf_tokenizer *t = r->t;
+    switch (t->model) {
+    case WF_MODEL_WORDPIECE: return wf_wordpiece_word(&t->wordpiece, &r->out, word, bytes);
+    case WF_MODEL_UNIGRAM: return wf_unigram_word(&t->unigram, &r->paths, &r->out, word, bytes);
+    default: return wf_bpe_word(&t->bpe, &r->out, word, bytes);
+    }
 }
 
 /* Encodes text without added tokens. first: it is at the start of the whole text. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * nfc.c - Unicode normalization form C.
+ * form.c - the Unicode normalization forms C, D, KC and KD.
  *
  * The text is processed in groups: a starter and its combining marks. A group is decomposed, its
- * marks are sorted by combining class, and then composed. It is written unless the next starter
- * composes with it.
+ * marks are sorted by combining class, and then composed (forms C and KC). It is written unless the
+ * next starter composes with it.
  */
 #include <string.h>
 
@@ -22,6 +22,7 @@
 typedef struct {
     wf_writer w, marks; /* the output and its marks */
     bool marked;        /* the text has marks */
+    unsigned form;      /* WF_FORM_ bits */
     uint32_t *c; /* [cap] the group: a starter first, unless the text begins with combining marks */
     uint32_t *spare; /* [cap] for the counting sort */
     size_t n, cap;
@@ -80,13 +81,13 @@ static void sort_marks(group *g, size_t from)
     memcpy(c, g->spare, n * sizeof *c);
 }
 
-/* Sorts and composes the group. */
+/* Sorts the group, and composes it if the form wants that. */
 static void group_compose(group *g)
 {
     bool starter = g->n > 0 && order_of(g->c[0]) == 0;
     size_t from = starter ? 1 : 0, kept = from;
     sort_marks(g, from);
-    if (!starter)
+    if (!starter || !(g->form & WF_FORM_COMPOSED))
         return;
     unsigned last = 0; /* class of the last mark kept: it blocks later marks of the same class */
     for (size_t i = from; i < g->n; i++) {
@@ -127,7 +128,8 @@ static void take(group *g, uint32_t c)
 {
     if (g->n > 0 && order_of(c) == 0) {
         group_compose(g);
-        uint32_t whole = g->n == 1 ? compose(g->c[0], c) : 0;
+        bool single = g->n == 1 && g->form & WF_FORM_COMPOSED;
+        uint32_t whole = single ? compose(g->c[0], c) : 0;
         if (whole) {
             g->c[0] = whole;
             return;
@@ -137,11 +139,18 @@ static void take(group *g, uint32_t c)
     group_add(g, c);
 }
 
-/* Decompositions nest at most three deep, and only in the first part. */
+/* Canonical decompositions nest at most three deep, and only in the first part. The table has
+ * compatibility decompositions in full. */
 static void take_apart(group *g, uint32_t c)
 {
     uint32_t tail[8], a, b, mark = c & MARK;
     int n = 0;
+    const uint32_t *parts;
+    size_t count = g->form & WF_FORM_COMPAT ? wf_char_compat(c & ~MARK, &parts) : 0;
+    for (size_t i = 0; i < count; i++)
+        take(g, parts[i] | mark);
+    if (count > 0)
+        return;
     while (n < 8 && wf_char_parts(c & ~MARK, &a, &b)) {
         if (b)
             tail[n++] = b | mark;
@@ -152,9 +161,9 @@ static void take_apart(group *g, uint32_t c)
         take(g, tail[--n]);
 }
 
-wf_status wf_nfc(wf_ctx *ctx, wf_marked from, wf_marked *out)
+wf_status wf_form_run(wf_ctx *ctx, unsigned form, wf_marked from, wf_marked *out)
 {
-    group g = {.w = {.ctx = ctx}, .marks = {.ctx = ctx}, .marked = from.plain};
+    group g = {.w = {.ctx = ctx}, .marks = {.ctx = ctx}, .marked = from.plain, .form = form};
     size_t length;
     for (size_t i = 0; i < from.bytes && g.status == WF_OK; i += length) {
         uint32_t c = wf_utf8_decode(from.text + i, &length);

@@ -130,36 +130,80 @@ static wf_status read_added(wf_json_reader *r)
     return status;
 }
 
-/* Counts, checks all ids, then allocates: two passes. */
-static wf_status read_vocab(wf_json_reader *r, const wf_json_node *model)
+/* An entry of "vocab": a member "text": id of an object, or an item ["text", score] of an array. */
+typedef struct {
+    const char *text;
+    size_t bytes;
+    int64_t id;
+    double score;
+} vocab_entry;
+
+static wf_status entry_at(wf_json_reader *r, const wf_json_node *vocab, size_t i, vocab_entry *out)
+{
+    const wf_json_node *node = &vocab->child[i];
+    if (vocab->kind == WF_JSON_OBJECT) {
+        WF_TRY(check_id(r, node, node->key));
+        *out = (vocab_entry){node->key, node->key_bytes, node->integer, 0};
+        return WF_OK;
+    }
+    if (node->kind != WF_JSON_ARRAY || node->count != 2 || node->child[0].kind != WF_JSON_STRING ||
+        node->child[1].kind != WF_JSON_NUMBER)
+        return wf_fail(r->t->ctx, WF_ERR_FORMAT,
+                       "cannot read '%s': entry %zu of its vocab is not a token and its score",
+                       r->what, i);
+    *out = (vocab_entry){node->child[0].string, node->child[0].bytes, (int64_t)i,
+                         node->child[1].number};
+    return WF_OK;
+}
+
+/* Adds a token of the model. An array may repeat a text: the last one is found. */
+static wf_status set_entry(wf_json_reader *r, const wf_json_node *vocab, const vocab_entry *e,
+                           wf_token_kind kind)
+{
+    wf_tokenizer *t = r->t;
+    bool listed = vocab->kind == WF_JSON_ARRAY && e->bytes <= WF_TOKEN_BYTES_MOST;
+    if (t->unigram.score)
+        t->unigram.score[e->id] = e->score;
+    return listed ? wf_vocab_set(&t->vocab, &t->arena, (int32_t)e->id, e->text, e->bytes, kind)
+                  : set_token(r, (int32_t)e->id, e->text, e->bytes, kind);
+}
+
+/* Counts, checks all ids, then allocates: two passes. kind: of "vocab". */
+static wf_status read_vocab(wf_json_reader *r, const wf_json_node *model, wf_json_kind kind)
 {
     const wf_json_node *vocab = wf_json_get(model, "vocab");
+    wf_tokenizer *t = r->t;
     size_t added = (r->added ? r->added->count : 0) + (r->decoder ? r->decoder->count : 0);
     int64_t top = 0;
-    if (!vocab || vocab->kind != WF_JSON_OBJECT)
+    vocab_entry e = {0};
+    if (!vocab || vocab->kind != kind)
         return wf_json_reader_fail(r, "its model has no vocab");
     /* Ids may have holes, but a small file must not cause a large allocation. */
     if (vocab->count + added > WF_VOCAB_MOST / 4)
-        return wf_fail(r->t->ctx, WF_ERR_FORMAT,
+        return wf_fail(t->ctx, WF_ERR_FORMAT,
                        "cannot read '%s': it has %zu tokens; the limit is %d", r->what,
                        vocab->count + added, WF_VOCAB_MOST / 4);
     r->most = 2 * (int64_t)(vocab->count + added) + 100000;
     for (size_t i = 0; i < vocab->count; i++) {
-        WF_TRY(check_id(r, &vocab->child[i], vocab->child[i].key));
-        top = vocab->child[i].integer >= top ? vocab->child[i].integer + 1 : top;
+        WF_TRY(entry_at(r, vocab, i, &e));
+        top = e.id >= top ? e.id + 1 : top;
     }
     for (size_t i = 0; i < added; i++) {
         added_item a;
         WF_TRY(added_at(r, i, &a));
         top = a.id >= top ? a.id + 1 : top;
     }
-    WF_TRY(wf_vocab_init(&r->t->vocab, &r->t->arena, (int32_t)top));
+    WF_TRY(wf_vocab_init(&t->vocab, &t->arena, (int32_t)top));
+    if (kind == WF_JSON_ARRAY) {
+        t->unigram.score = wf_arena_alloc(&t->arena, (size_t)top * sizeof *t->unigram.score);
+        if (!t->unigram.score)
+            return WF_ERR_MEMORY;
+    }
     bool bytes = wf_json_get_bool(model, "byte_fallback", false);
     for (size_t i = 0; i < vocab->count; i++) {
-        const wf_json_node *token = &vocab->child[i];
-        bool byte = bytes && wf_vocab_byte(token->key, token->key_bytes) >= 0;
-        WF_TRY(set_token(r, (int32_t)token->integer, token->key, token->key_bytes,
-                         byte ? WF_TOKEN_BYTE : WF_TOKEN_NORMAL));
+        WF_TRY(entry_at(r, vocab, i, &e));
+        bool byte = bytes && wf_vocab_byte(e.text, e.bytes) >= 0;
+        WF_TRY(set_entry(r, vocab, &e, byte ? WF_TOKEN_BYTE : WF_TOKEN_NORMAL));
     }
     return WF_OK;
 }
@@ -230,41 +274,118 @@ static bool is_nothing(const wf_json_node *node)
            (node->kind == WF_JSON_NUMBER && node->number == 0);
 }
 
-static wf_status read_model(wf_json_reader *r, const wf_json_node *root)
+/* Records the token of unknown text. */
+static void set_unknown(wf_json_reader *r, int32_t id)
+{
+    wf_vocab_token *token = &r->t->vocab.token[id];
+    r->t->special[WF_SPECIAL_UNKNOWN] = id;
+    if (token->kind == WF_TOKEN_CONTROL)
+        token->kind = WF_TOKEN_UNKNOWN;
+}
+
+/* Finds unk_token, which is `otherwise` if it is missing; -1: neither is there. */
+static wf_status find_unknown(wf_json_reader *r, const wf_json_node *model, const char *otherwise,
+                              int32_t *id)
+{
+    const wf_json_node *unk = wf_json_get(model, "unk_token");
+    bool named = unk && unk->kind == WF_JSON_STRING;
+    *id = -1;
+    if (!named && !otherwise)
+        return WF_OK;
+    *id = named ? wf_vocab_find(&r->t->vocab, unk->string, unk->bytes)
+                : wf_vocab_find(&r->t->vocab, otherwise, strlen(otherwise));
+    if (*id < 0)
+        return wf_json_reader_fail(r, "its unk_token is not in the vocabulary");
+    set_unknown(r, *id);
+    return WF_OK;
+}
+
+static wf_status read_bpe(wf_json_reader *r, const wf_json_node *model)
 {
     static const char *const unknown[] = {"dropout", "continuing_subword_prefix",
                                           "end_of_word_suffix"};
-    const wf_json_node *model = wf_json_get(root, "model");
     wf_bpe *b = &r->t->bpe;
-    if (!model || model->kind != WF_JSON_OBJECT)
-        return wf_json_reader_fail(r, "it has no \"model\", so it is not a tokenizer.json");
-    const char *type =
-        wf_json_get_string(model, "type", wf_json_get(model, "merges") ? "BPE" : "none");
-    if (strcmp(type, "BPE") != 0)
-        return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
-                       "cannot read '%s': its model is of type '%.50s', but Weft supports only BPE",
-                       r->what, type);
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         if (!is_nothing(wf_json_get(model, unknown[i])))
             return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
                            "the model in '%s' uses %s, which Weft does not support", r->what,
                            unknown[i]);
-    WF_TRY(read_vocab(r, model));
+    WF_TRY(read_vocab(r, model, WF_JSON_OBJECT));
     WF_TRY(read_merges(r, model));
     WF_TRY(read_added(r));
     b->fallback = wf_json_get_bool(model, "byte_fallback", false);
     b->fuse_unknown = wf_json_get_bool(model, "fuse_unk", false);
     b->whole_words = wf_json_get_bool(model, "ignore_merges", false);
-    const wf_json_node *unk = wf_json_get(model, "unk_token");
-    if (unk && unk->kind == WF_JSON_STRING) {
-        b->unknown = wf_vocab_find(&r->t->vocab, unk->string, unk->bytes);
-        if (b->unknown < 0)
-            return wf_json_reader_fail(r, "its unk_token is not in the vocabulary");
-        r->t->special[WF_SPECIAL_UNKNOWN] = b->unknown;
-        if (r->t->vocab.token[b->unknown].kind == WF_TOKEN_CONTROL)
-            r->t->vocab.token[b->unknown].kind = WF_TOKEN_UNKNOWN;
-    }
+    return find_unknown(r, model, NULL, &b->unknown);
+}
+
+static wf_status read_wordpiece(wf_json_reader *r, const wf_json_node *model)
+{
+    wf_wordpiece *p = &r->t->wordpiece;
+    const wf_json_node *prefix = wf_json_get(model, "continuing_subword_prefix");
+    int64_t longest = wf_json_get_int(model, "max_input_chars_per_word", WF_WORDPIECE_LONGEST);
+    bool given = prefix && prefix->kind == WF_JSON_STRING;
+    if (longest < 0 || (given && prefix->bytes > WF_ADDED_BYTES_MOST))
+        return wf_json_reader_fail(
+            r, "continuing_subword_prefix or max_input_chars_per_word of its model is invalid");
+    r->t->model = WF_MODEL_WORDPIECE;
+    WF_TRY(read_vocab(r, model, WF_JSON_OBJECT));
+    WF_TRY(read_added(r));
+    p->longest = (size_t)longest;
+    p->prefix_bytes = given ? prefix->bytes : 2;
+    p->prefix = wf_arena_copy(&r->t->arena, given ? prefix->string : "##", p->prefix_bytes + 1);
+    if (!p->prefix)
+        return WF_ERR_MEMORY;
+    return find_unknown(r, model, "[UNK]", &p->unknown);
+}
+
+/* The lowest score, which decides about unknown characters, is that of any token of the model. */
+static wf_status read_unigram(wf_json_reader *r, const wf_json_node *model)
+{
+    wf_unigram *u = &r->t->unigram;
+    r->t->model = WF_MODEL_UNIGRAM;
+    WF_TRY(read_vocab(r, model, WF_JSON_ARRAY));
+    WF_TRY(read_added(r));
+    size_t count = wf_json_get(model, "vocab")->count;
+    const wf_json_node *unknown = wf_json_get(model, "unk_id");
+    if (!unknown || !unknown->whole || unknown->integer < 0 || unknown->integer >= (int64_t)count)
+        return wf_json_reader_fail(r, "unk_id of its model is not the id of a token");
+    u->least = u->score[0];
+    for (size_t i = 1; i < count; i++)
+        u->least = u->score[i] < u->least ? u->score[i] : u->least;
+    u->fallback = wf_json_get_bool(model, "byte_fallback", false);
+    u->unknown = (int32_t)unknown->integer;
+    set_unknown(r, u->unknown);
     return WF_OK;
+}
+
+/* Old files have no type. */
+static const char *guess_type(const wf_json_node *model)
+{
+    const wf_json_node *vocab = wf_json_get(model, "vocab");
+    return wf_json_get(model, "merges")                      ? "BPE"
+           : wf_json_get(model, "continuing_subword_prefix") ? "WordPiece"
+           : vocab && vocab->kind == WF_JSON_ARRAY           ? "Unigram"
+                                                             : "none";
+}
+
+static wf_status read_model(wf_json_reader *r, const wf_json_node *root)
+{
+    static const struct {
+        const char *type;
+        wf_status (*read)(wf_json_reader *r, const wf_json_node *model);
+    } rows[] = {{"BPE", read_bpe}, {"WordPiece", read_wordpiece}, {"Unigram", read_unigram}};
+    const wf_json_node *model = wf_json_get(root, "model");
+    if (!model || model->kind != WF_JSON_OBJECT)
+        return wf_json_reader_fail(r, "it has no \"model\", so it is not a tokenizer.json");
+    const char *type = wf_json_get_string(model, "type", guess_type(model));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(type, rows[i].type) == 0)
+            return rows[i].read(r, model);
+    return wf_fail(r->t->ctx, WF_ERR_UNSUPPORTED,
+                   "cannot read '%s': its model is of type '%.50s', but Weft supports only BPE, "
+                   "WordPiece and Unigram",
+                   r->what, type);
 }
 
 /* ---- tokenizer_config.json ---- */

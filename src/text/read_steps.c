@@ -8,6 +8,8 @@
  */
 #include <string.h>
 
+#include "base/mem.h"
+#include "text/base64.h"
 #include "text/read_json_priv.h"
 #include "text/utf8.h"
 
@@ -91,10 +93,48 @@ static wf_status get_string(const wf_json_reader *r, const wf_json_node *node, c
 
 /* ---- Normalizers ---- */
 
-static wf_status read_nfc(wf_json_reader *r, const wf_json_node *node)
+/* Normalizers without members. */
+static wf_status read_plain(wf_json_reader *r, const wf_json_node *node)
 {
-    (void)node;
-    return wf_tokenizer_add_normal(r->t, (wf_normal_step){.kind = WF_NORMAL_NFC}, false);
+    for (wf_normal_kind kind = 0; kind <= WF_NORMAL_NMT; kind++)
+        if (wf_normal_names[kind] && wf_json_is(wf_json_get(node, "type"), wf_normal_names[kind]))
+            return wf_tokenizer_add_normal(r->t, (wf_normal_step){.kind = kind}, false);
+    return wrong(r, node, "type");
+}
+
+/* strip_accents null means: as lowercase. */
+static wf_status read_bert(wf_json_reader *r, const wf_json_node *node)
+{
+    bool lower = wf_json_get_bool(node, "lowercase", true);
+    wf_normal_step step = {.kind = WF_NORMAL_BERT,
+                           .clean = wf_json_get_bool(node, "clean_text", true),
+                           .chinese = wf_json_get_bool(node, "handle_chinese_chars", true),
+                           .accents = wf_json_get_bool(node, "strip_accents", lower),
+                           .lower = lower};
+    return wf_tokenizer_add_normal(r->t, step, false);
+}
+
+/* Some files have an empty map, or null, which changes nothing. */
+static wf_status read_precompiled(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_tokenizer *t = r->t;
+    const wf_json_node *text = wf_json_get(node, "precompiled_charsmap");
+    if (!text || text->kind == WF_JSON_NULL || wf_json_is(text, ""))
+        return WF_OK;
+    if (text->kind != WF_JSON_STRING)
+        return wrong(r, node, "precompiled_charsmap");
+    wf_charsmap *map = wf_arena_alloc(&t->arena, sizeof *map);
+    uint8_t *bytes = map ? wf_mem_new(t->ctx, wf_base64_room(text->bytes)) : NULL;
+    size_t count = 0;
+    wf_status status = bytes ? WF_OK : WF_ERR_MEMORY;
+    if (bytes && !wf_base64_decode(text->string, text->bytes, bytes, &count))
+        status = wrong(r, node, "precompiled_charsmap");
+    if (status == WF_OK)
+        status = wf_charsmap_init(map, &t->arena, r->what, bytes, count);
+    wf_mem_free(t->ctx, bytes);
+    WF_TRY(status);
+    return wf_tokenizer_add_normal(t, (wf_normal_step){.kind = WF_NORMAL_PRECOMPILED, .map = map},
+                                   false);
 }
 
 static wf_status read_prepend(wf_json_reader *r, const wf_json_node *node)
@@ -130,10 +170,11 @@ static wf_status read_strip(wf_json_reader *r, const wf_json_node *node)
 
 wf_status wf_json_read_normalizer(wf_json_reader *r, const wf_json_node *node, int depth)
 {
-    static const row rows[] = {{"NFC", read_nfc},
-                               {"Prepend", read_prepend},
-                               {"Replace", read_replace},
-                               {"Strip", read_strip}};
+    static const row rows[] = {
+        {"NFC", read_plain},   {"NFD", read_plain},           {"NFKC", read_plain},
+        {"NFKD", read_plain},  {"Lowercase", read_plain},     {"StripAccents", read_plain},
+        {"Nmt", read_plain},   {"Prepend", read_prepend},     {"Replace", read_replace},
+        {"Strip", read_strip}, {"BertNormalizer", read_bert}, {"Precompiled", read_precompiled}};
     return read_part(r, "normalizer", "normalizers", node, rows, sizeof rows / sizeof *rows, depth);
 }
 
@@ -176,6 +217,39 @@ static wf_status read_punctuation(wf_json_reader *r, const wf_json_node *node)
 {
     wf_words_step step = {.kind = WF_WORDS_PUNCTUATION};
     WF_TRY(get_behavior(r, node, &step.behavior));
+    return wf_tokenizer_add_words(r->t, step, false);
+}
+
+static wf_status read_spaces(wf_json_reader *r, const wf_json_node *node)
+{
+    (void)node;
+    wf_words_step step = {.kind = WF_WORDS_SPACES, .behavior = WF_SPLIT_REMOVED};
+    return wf_tokenizer_add_words(r->t, step, false);
+}
+
+/* White space is removed, punctuation isolated. */
+static wf_status read_bert_words(wf_json_reader *r, const wf_json_node *node)
+{
+    WF_TRY(read_spaces(r, node));
+    return wf_tokenizer_add_words(r->t, (wf_words_step){.kind = WF_WORDS_PUNCTUATION}, false);
+}
+
+/* The runs are the words; the text between them is removed. */
+static wf_status read_runs(wf_json_reader *r, const wf_json_node *node)
+{
+    (void)node;
+    wf_words_step step = {.kind = WF_WORDS_RUNS, .behavior = WF_SPLIT_REMOVED, .invert = true};
+    return wf_tokenizer_add_words(r->t, step, false);
+}
+
+static wf_status read_delimiter(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_text text = {0};
+    WF_TRY(get_string(r, node, "delimiter", &text));
+    wf_words_step step = {.kind = WF_WORDS_SPLIT,
+                          .behavior = WF_SPLIT_REMOVED,
+                          .text = text.text,
+                          .bytes = text.bytes};
     return wf_tokenizer_add_words(r->t, step, false);
 }
 
@@ -238,7 +312,11 @@ wf_status wf_json_read_words(wf_json_reader *r, const wf_json_node *node, int de
                                {"Split", read_split},
                                {"Digits", read_digits},
                                {"Metaspace", read_metaspace},
-                               {"Punctuation", read_punctuation}};
+                               {"Punctuation", read_punctuation},
+                               {"BertPreTokenizer", read_bert_words},
+                               {"WhitespaceSplit", read_spaces},
+                               {"Whitespace", read_runs},
+                               {"CharDelimiterSplit", read_delimiter}};
     return read_part(r, "pre-tokenizer", "pretokenizers", node, rows, sizeof rows / sizeof *rows,
                      depth);
 }
@@ -325,12 +403,25 @@ static wf_status read_decode_strip(wf_json_reader *r, const wf_json_node *node)
                                        .stop = (uint32_t)stop});
 }
 
+static wf_status read_decode_wordpiece(wf_json_reader *r, const wf_json_node *node)
+{
+    wf_text prefix = {"##", 2};
+    if (wf_json_get(node, "prefix"))
+        WF_TRY(get_string(r, node, "prefix", &prefix));
+    return add_decode(r, node,
+                      (wf_decode_step){.kind = WF_DECODE_WORDPIECE,
+                                       .what = prefix.text,
+                                       .what_bytes = prefix.bytes,
+                                       .clean = wf_json_get_bool(node, "cleanup", true)});
+}
+
 wf_status wf_json_read_decoder(wf_json_reader *r, const wf_json_node *node, int depth)
 {
     static const row rows[] = {
         {"ByteLevel", read_decode_bytes},     {"ByteFallback", read_decode_fallback},
         {"Fuse", read_decode_fuse},           {"Replace", read_decode_replace},
-        {"Metaspace", read_decode_metaspace}, {"Strip", read_decode_strip}};
+        {"Metaspace", read_decode_metaspace}, {"Strip", read_decode_strip},
+        {"WordPiece", read_decode_wordpiece}};
     return read_part(r, "decoder", "decoders", node, rows, sizeof rows / sizeof *rows, depth);
 }
 

@@ -12,8 +12,6 @@
 #include "base/mem.h"
 #include "text/token_priv.h"
 
-#define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
-
 wf_status wf_tokenizer_new(wf_ctx *ctx, wf_tokenizer **out)
 {
     wf_tokenizer *t = *out = wf_mem_new(ctx, sizeof *t);
@@ -21,8 +19,8 @@ wf_status wf_tokenizer_new(wf_ctx *ctx, wf_tokenizer **out)
         return WF_ERR_MEMORY;
     t->ctx = ctx;
     wf_arena_init(&t->arena, ctx);
-    t->bpe.vocab = &t->vocab;
-    t->bpe.unknown = -1;
+    t->bpe.vocab = t->wordpiece.vocab = t->unigram.vocab = &t->vocab;
+    t->bpe.unknown = t->wordpiece.unknown = t->unigram.unknown = -1;
     for (int i = 0; i < 4; i++)
         t->special[i] = -1;
     return WF_OK;
@@ -67,6 +65,8 @@ wf_status wf_tokenizer_add_normal(wf_tokenizer *t, wf_normal_step step, bool reg
     WF_TRY(keep(t, &step.what, step.what_bytes));
     WF_TRY(keep(t, &step.content, step.content_bytes));
     if (regex)
+        step.runs = wf_runs_known(step.what, step.what_bytes);
+    if (regex && !step.runs)
         WF_TRY(wf_pattern_new(t->ctx, step.what, step.what_bytes, &step.pattern));
     t->normals[t->normal_count++] = step;
     return WF_OK;
@@ -96,24 +96,43 @@ wf_status wf_tokenizer_add_decode(wf_tokenizer *t, wf_decode_step step)
     return WF_OK;
 }
 
-/* Adds SentencePiece's steps: spaces become U+2581, with one put before the text if `prefix`;
- * decoding reverses both. */
-wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix)
+/* Writes the normalizer of SentencePiece with these options. Returns the number of steps. */
+enum { SPACE_STEPS = 3 };
+static int space_steps(bool prefix, bool merge, wf_normal_step steps[SPACE_STEPS])
 {
-    const char *mark = SPACE_MARK;
+    const wf_normal_step outer = {.kind = WF_NORMAL_REPLACE, .runs = WF_RUNS_OUTER, .content = ""},
+                         any = {.kind = WF_NORMAL_REPLACE,
+                                .runs = WF_RUNS_ANY,
+                                .content = WF_SPACE_MARK},
+                         each = {.kind = WF_NORMAL_REPLACE, .what = " ", .content = WF_SPACE_MARK},
+                         put = {.kind = WF_NORMAL_PREPEND, .what = "", .content = WF_SPACE_MARK};
+    int count = 0;
+    if (merge) {
+        steps[count++] = outer;
+        steps[count++] = any;
+    }
     if (prefix)
-        WF_TRY(wf_tokenizer_add_normal(
-            t, (wf_normal_step){.kind = WF_NORMAL_PREPEND, .content = mark, .content_bytes = 3},
-            false));
-    WF_TRY(wf_tokenizer_add_normal(t,
-                                   (wf_normal_step){.kind = WF_NORMAL_REPLACE,
-                                                    .what = " ",
-                                                    .what_bytes = 1,
-                                                    .content = mark,
-                                                    .content_bytes = 3},
-                                   false));
+        steps[count++] = put;
+    if (!merge)
+        steps[count++] = each;
+    for (int i = 0; i < count; i++) {
+        if (steps[i].runs)
+            steps[i].what = wf_runs_patterns[steps[i].runs];
+        steps[i].what_bytes = strlen(steps[i].what);
+        steps[i].content_bytes = strlen(steps[i].content);
+    }
+    return count;
+}
+
+/* Decoding reverses the marks and the prefix; merged spaces are lost. */
+wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix, bool merge)
+{
+    wf_normal_step steps[SPACE_STEPS];
+    int count = space_steps(prefix, merge, steps);
+    for (int i = 0; i < count; i++)
+        WF_TRY(wf_tokenizer_add_normal(t, steps[i], steps[i].runs != WF_RUNS_NONE));
     WF_TRY(wf_tokenizer_add_decode(t, (wf_decode_step){.kind = WF_DECODE_REPLACE,
-                                                       .what = mark,
+                                                       .what = WF_SPACE_MARK,
                                                        .what_bytes = 3,
                                                        .content = " ",
                                                        .content_bytes = 1}));
@@ -123,6 +142,31 @@ wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix)
         return WF_OK;
     return wf_tokenizer_add_decode(
         t, (wf_decode_step){.kind = WF_DECODE_STRIP, .what = " ", .what_bytes = 1, .start = 1});
+}
+
+static bool is_same(const wf_normal_step *a, const wf_normal_step *b)
+{
+    return a->kind == b->kind && a->runs == b->runs && !a->pattern &&
+           a->what_bytes == b->what_bytes && memcmp(a->what, b->what, a->what_bytes) == 0 &&
+           a->content_bytes == b->content_bytes &&
+           memcmp(a->content, b->content, a->content_bytes) == 0;
+}
+
+bool wf_tokenizer_is_spaced(const wf_tokenizer *t, int first, bool *prefix, bool *merge)
+{
+    for (int options = 0; options < 4; options++) {
+        wf_normal_step steps[SPACE_STEPS];
+        *prefix = options & 1;
+        *merge = options & 2;
+        int count = space_steps(*prefix, *merge, steps), i = 0;
+        if (t->normal_count != first + count)
+            continue;
+        while (i < count && is_same(&t->normals[first + i], &steps[i]))
+            i++;
+        if (i == count)
+            return true;
+    }
+    return false;
 }
 
 /* ---- Finishing ---- */
@@ -284,12 +328,17 @@ wf_status wf_tokenizer_finish(wf_tokenizer *t)
     WF_TRY(normalize_added(t));
     WF_TRY(wf_added_init(&t->raw, &t->arena, t->added, t->adds, false));
     WF_TRY(wf_added_init(&t->normal, &t->arena, t->added, t->adds, true));
-    t->bpe.bytes = t->word_count > 0 && t->words[t->word_count - 1].kind == WF_WORDS_BYTES;
+    t->bpe.bytes = t->model == WF_MODEL_BPE && t->word_count > 0 &&
+                   t->words[t->word_count - 1].kind == WF_WORDS_BYTES;
     WF_TRY(name_specials(t));
     wf_tokenizer_add_end(t, t->special[WF_SPECIAL_EOS]);
     add_known_ends(t);
     t->known_ends = t->end_count;
-    WF_TRY(wf_bpe_index(&t->bpe, &t->arena));
+    switch (t->model) {
+    case WF_MODEL_BPE: WF_TRY(wf_bpe_index(&t->bpe, &t->arena)); break;
+    case WF_MODEL_WORDPIECE: WF_TRY(wf_wordpiece_index(&t->wordpiece, &t->arena)); break;
+    case WF_MODEL_UNIGRAM: WF_TRY(wf_unigram_index(&t->unigram, &t->arena)); break;
+    }
     wf_tokenizer_index_cuts(t);
     return WF_OK;
 }

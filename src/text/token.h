@@ -3,8 +3,8 @@
  * token.h - tokenizers: convert text to ids and back.
  *
  * tokenizer.json and GGUF files are read into the same structure: a vocabulary, added tokens that
- * are matched first, a normalizer, a pre-tokenizer, BPE (byte-level with merge ranks, or
- * SentencePiece with scores), and a decoder. A tokenizer is immutable once loaded: threads may
+ * are matched first, a normalizer, a pre-tokenizer, a model (BPE with merge ranks or SentencePiece's
+ * scores, WordPiece, or Unigram), and a decoder. A tokenizer is immutable once loaded: threads may
  * share it, each with its own context.
  */
 #ifndef WF_TEXT_TOKEN_H

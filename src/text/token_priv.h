@@ -8,6 +8,8 @@
 #include "text/decode.h"
 #include "text/normal.h"
 #include "text/token.h"
+#include "text/unigram.h"
+#include "text/wordpiece.h"
 #include "text/words.h"
 
 #define WF_TOKEN_STEPS 32 /* most steps of a normalizer, pre-tokenizer or decoder */
@@ -21,9 +23,11 @@ typedef struct {
     size_t bytes;
 } wf_named_token;
 
+typedef enum { WF_MODEL_BPE, WF_MODEL_WORDPIECE, WF_MODEL_UNIGRAM } wf_model_kind;
+
 typedef enum {
     WF_CUT_NEVER,
-    WF_CUT_WORDS, /* byte-level BPE: before a space or line break that begins a word */
+    WF_CUT_WORDS, /* byte-level BPE, BERT: before a space or line break that begins a word */
     WF_CUT_SPACES /* SentencePiece: before a space; pieces must be encoded by wf_encoder_part */
 } wf_cut_kind;
 
@@ -31,7 +35,10 @@ struct wf_tokenizer {
     wf_ctx *ctx;
     wf_arena arena; /* owns everything below except the patterns */
     wf_vocab vocab;
+    wf_model_kind model; /* which of the next three is used */
     wf_bpe bpe;
+    wf_wordpiece wordpiece;
+    wf_unigram unigram;
     wf_added_token *added; /* [adds] in order of ids */
     int adds;
     wf_added raw, normal; /* matched before, and after, normalizing */
@@ -100,7 +107,12 @@ wf_status wf_tokenizer_add_normal(wf_tokenizer *t, wf_normal_step step, bool reg
 wf_status wf_tokenizer_add_words(wf_tokenizer *t, wf_words_step step, bool regex);
 wf_status wf_tokenizer_add_decode(wf_tokenizer *t, wf_decode_step step);
 
-/* Adds the steps of SentencePiece: U+2581 replaces spaces; prefix: one is put before a text. */
-wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix);
+#define WF_SPACE_MARK "\xE2\x96\x81" /* U+2581, which represents a space in SentencePiece */
+
+/* Adds the steps of SentencePiece: U+2581 replaces spaces; prefix: one is put before a text; merge:
+ * spaces at the ends are removed, and one mark replaces a run of them. */
+wf_status wf_tokenizer_set_spaces(wf_tokenizer *t, bool prefix, bool merge);
+/* Returns whether the steps from `first` on are those of wf_tokenizer_set_spaces. */
+bool wf_tokenizer_is_spaced(const wf_tokenizer *t, int first, bool *prefix, bool *merge);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* unicode.c - lookups in the tables of unicode_table.h. */
+/* unicode.c - lookups in the tables of unicode_table.h and normal_table.h. */
 #include "text/unicode.h"
 
 #include <stddef.h>
 
+#include "text/normal_table.h"
 #include "text/unicode_table.h"
 
 /* Hangul syllables are composed arithmetically from L, V and T jamo (Unicode standard, 3.12). */
@@ -64,4 +65,44 @@ uint32_t wf_char_compose(uint32_t a, uint32_t b)
     bool found =
         low < sizeof pair / sizeof *pair / 3 && pair[3 * low] == a && pair[3 * low + 1] == b;
     return found ? pair[3 * low + 2] : 0;
+}
+
+unsigned wf_char_traits(uint32_t c)
+{
+    return trait_value[trait_page[c >> 8] * 256u + (c & 255)];
+}
+
+/* lower[] has rows of four: the first and the last character, the step between them, and the
+ * difference to lower case. */
+uint32_t wf_char_lower(uint32_t c)
+{
+    size_t low = 0, high = sizeof lower / sizeof *lower / 4;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if ((uint32_t)lower[4 * middle + 1] < c)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const int32_t *row = &lower[4 * low];
+    if (low == sizeof lower / sizeof *lower / 4 || c < (uint32_t)row[0] ||
+        (c - (uint32_t)row[0]) % (uint32_t)row[2] != 0)
+        return c;
+    return c + (uint32_t)row[3];
+}
+
+size_t wf_char_compat(uint32_t c, const uint32_t **parts)
+{
+    size_t low = 0, high = sizeof compat_char / sizeof *compat_char;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (compat_char[middle] < c)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == sizeof compat_char / sizeof *compat_char || compat_char[low] != c)
+        return 0;
+    *parts = &compat_part[compat_end[low]];
+    return (size_t)(compat_end[low + 1] - compat_end[low]);
 }

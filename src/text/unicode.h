@@ -4,6 +4,7 @@
 #define WF_TEXT_UNICODE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -26,5 +27,22 @@ unsigned wf_char_order(uint32_t c);
 bool wf_char_parts(uint32_t c, uint32_t *a, uint32_t *b);
 /* Returns the canonical composition of a and b; 0: they do not compose. */
 uint32_t wf_char_compose(uint32_t a, uint32_t b);
+
+/* The tables of the normalizers, as in the package tokenizers, which uses another version of
+ * Unicode for each. */
+enum {
+    WF_TRAIT_OTHER = 1,      /* BertNormalizer removes it: control and private characters, U+FFFD */
+    WF_TRAIT_NONSPACING = 2, /* BertNormalizer removes it with the accents */
+    WF_TRAIT_COMBINING = 4   /* StripAccents removes it */
+};
+/* Returns WF_TRAIT_ bits, and 16 times a WF_GRAPHEME_ value. */
+unsigned wf_char_traits(uint32_t c);
+/* Returns the character in lower case. U+0130 is unchanged: its lower case has two characters. */
+uint32_t wf_char_lower(uint32_t c);
+/* Returns the length of the full compatibility decomposition, which is *parts; 0: none. */
+size_t wf_char_compat(uint32_t c, const uint32_t **parts);
+
+/* Returns the bytes of the grapheme cluster at the start of s, valid UTF-8 of n >= 1 bytes. */
+size_t wf_grapheme(const char *s, size_t n);
 
 #endif

@@ -25,9 +25,8 @@ typedef struct {
     wf_ctx *ctx;
     const wf_words_step *step;
     int count;
-    /* bytes_last: BPE spells bytes itself, so a final BYTES step does not. first: the text is the
-     * start of its document. */
-    bool bytes_last, first;
+    bool bytes_last;      /* BPE spells bytes itself, so a final BYTES step does not */
+    const char *start;    /* a piece that begins here is the start of the whole text; or NULL */
     wf_matcher **matcher; /* [count], created when first needed */
     wf_word_fn *fn;
     void *user;
@@ -67,10 +66,32 @@ static bool is_punctuation(uint32_t c)
     return c == 0x166d || c == 0x111c9 || (class & WF_CHAR_P && !is_newer_punctuation(c));
 }
 
-/* Steps that match single characters: digits or punctuation. */
+/* Steps that match single characters: digits, white space or punctuation. */
 static bool char_matches(const wf_words_step *step, uint32_t c)
 {
-    return step->kind == WF_WORDS_DIGITS ? wf_char_class(c) & WF_CHAR_N : is_punctuation(c);
+    switch (step->kind) {
+    case WF_WORDS_DIGITS: return wf_char_class(c) & WF_CHAR_N;
+    case WF_WORDS_SPACES: return wf_char_class(c) & WF_CHAR_SPACE;
+    default: return is_punctuation(c);
+    }
+}
+
+/* Finds the next run of word characters, or of others without white space. */
+static bool find_run(const char *s, size_t n, size_t from, size_t *begin, size_t *end)
+{
+    const unsigned both = WF_CHAR_WORD | WF_CHAR_SPACE;
+    size_t length;
+    unsigned class = WF_CHAR_SPACE;
+    for (; from < n; from += length) {
+        class = wf_char_class(wf_utf8_decode(s + from, &length)) & both;
+        if (!(class & WF_CHAR_SPACE))
+            break;
+    }
+    *begin = from;
+    while (from < n && (wf_char_class(wf_utf8_decode(s + from, &length)) & both) == class)
+        from += length;
+    *end = from;
+    return from > *begin;
 }
 
 /* Returns the first occurrence, or NULL. memchr skips to candidates. */
@@ -92,6 +113,10 @@ static wf_status find(run *r, int at, const char *s, size_t n, size_t from, bool
 {
     const wf_words_step *step = &r->step[at];
     *found = false;
+    if (step->kind == WF_WORDS_RUNS) {
+        *found = find_run(s, n, from, begin, end);
+        return WF_OK;
+    }
     if (step->kind != WF_WORDS_SPLIT) {
         size_t length;
         for (; from < n; from += length)
@@ -215,9 +240,11 @@ static wf_status metaspace(run *r, int at, const char *s, size_t n)
     char *text = wf_mem_new(r->ctx, room);
     if (!text)
         return WF_ERR_MEMORY;
+    const char *outer = r->start;
+    bool first = s == outer;
     bool starts = s[0] == ' ' || (n >= step->bytes && memcmp(s, step->text, step->bytes) == 0);
     if (!starts &&
-        (step->prepend == WF_PREPEND_ALWAYS || (step->prepend == WF_PREPEND_FIRST && r->first))) {
+        (step->prepend == WF_PREPEND_ALWAYS || (step->prepend == WF_PREPEND_FIRST && first))) {
         memcpy(text, step->text, step->bytes);
         out = step->bytes;
     }
@@ -229,6 +256,7 @@ static wf_status metaspace(run *r, int at, const char *s, size_t n)
             text[out++] = s[i];
         }
     }
+    r->start = first ? text : outer;
     wf_status status = WF_OK;
     while (step->split && status == WF_OK) {
         /* Split before each replacement. */
@@ -243,6 +271,7 @@ static wf_status metaspace(run *r, int at, const char *s, size_t n)
     }
     if (status == WF_OK)
         status = pass(r, at + 1, text + begin, out - begin);
+    r->start = outer;
     wf_mem_free(r->ctx, text);
     return status;
 }
@@ -311,7 +340,13 @@ static wf_status pass(run *r, int at, const char *s, size_t n)
 wf_status wf_words_run(wf_ctx *ctx, const wf_words_step *steps, int count, bool bytes_last,
                        bool first, const char *text, size_t bytes, wf_word_fn *fn, void *user)
 {
-    run r = {ctx, steps, count, bytes_last, first, NULL, fn, user};
+    run r = {.ctx = ctx,
+             .step = steps,
+             .count = count,
+             .bytes_last = bytes_last,
+             .start = first ? text : NULL,
+             .fn = fn,
+             .user = user};
     r.matcher = wf_mem_array(ctx, (size_t)count, sizeof *r.matcher);
     if (!r.matcher)
         return WF_ERR_MEMORY;

@@ -12,6 +12,8 @@ typedef enum {
     WF_WORDS_SPLIT,  /* splits at matches of a pattern or string */
     WF_WORDS_DIGITS, /* splits at numbers; ISOLATED: each digit, CONTIGUOUS: runs of digits */
     WF_WORDS_PUNCTUATION,
+    WF_WORDS_SPACES,    /* splits at white space */
+    WF_WORDS_RUNS,      /* matches runs of \w, and of characters that are neither \w nor \s */
     WF_WORDS_METASPACE, /* replaces spaces by `text`; with `split`, splits before each */
     WF_WORDS_BYTES      /* with `split`, GPT-2's pattern; then maps each byte to a letter */
 } wf_words_kind;

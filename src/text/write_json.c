@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "base/writer.h"
+#include "text/base64.h"
 #include "text/merges.h"
 #include "text/token_priv.h"
 #include "text/utf8.h"
@@ -92,7 +93,6 @@ static void put_pattern(wf_writer *w, bool regex, const char *text, size_t bytes
 static void put_normal(wf_writer *w, const wf_normal_step *s)
 {
     switch (s->kind) {
-    case WF_NORMAL_NFC: wf_writer_print(w, "{\"type\": \"NFC\"}"); break;
     case WF_NORMAL_PREPEND:
         wf_writer_print(w, "{\"type\": \"Prepend\", \"prepend\": ");
         put_string(w, s->content, s->content_bytes);
@@ -100,7 +100,7 @@ static void put_normal(wf_writer *w, const wf_normal_step *s)
         break;
     case WF_NORMAL_REPLACE:
         wf_writer_print(w, "{\"type\": \"Replace\", ");
-        put_pattern(w, s->pattern != NULL, s->what, s->what_bytes);
+        put_pattern(w, s->pattern || s->runs, s->what, s->what_bytes);
         wf_writer_print(w, ", \"content\": ");
         put_string(w, s->content, s->content_bytes);
         wf_writer_char(w, '}');
@@ -109,6 +109,18 @@ static void put_normal(wf_writer *w, const wf_normal_step *s)
         wf_writer_print(w, "{\"type\": \"Strip\", \"strip_left\": %s, \"strip_right\": %s}",
                         truth(s->left), truth(s->right));
         break;
+    case WF_NORMAL_BERT:
+        wf_writer_print(w,
+                        "{\"type\": \"BertNormalizer\", \"clean_text\": %s, "
+                        "\"handle_chinese_chars\": %s, \"strip_accents\": %s, \"lowercase\": %s}",
+                        truth(s->clean), truth(s->chinese), truth(s->accents), truth(s->lower));
+        break;
+    case WF_NORMAL_PRECOMPILED:
+        wf_writer_print(w, "{\"type\": \"Precompiled\", \"precompiled_charsmap\": \"");
+        wf_base64_write(w, s->map->bytes, s->map->count);
+        wf_writer_print(w, "\"}");
+        break;
+    default: wf_writer_print(w, "{\"type\": \"%s\"}", wf_normal_names[s->kind]); break;
     }
 }
 
@@ -140,6 +152,8 @@ static void put_words(wf_writer *w, const wf_words_step *s)
         wf_writer_print(w, "{\"type\": \"Punctuation\", \"behavior\": \"%s\"}",
                         wf_split_behavior_names[s->behavior]);
         break;
+    case WF_WORDS_SPACES: wf_writer_print(w, "{\"type\": \"WhitespaceSplit\"}"); break;
+    case WF_WORDS_RUNS: wf_writer_print(w, "{\"type\": \"Whitespace\"}"); break;
     case WF_WORDS_METASPACE: put_metaspace(w, s->text, s->bytes, s->prepend, s->split); break;
     case WF_WORDS_BYTES:
         wf_writer_print(
@@ -177,7 +191,20 @@ static void put_decode(wf_writer *w, const wf_decode_step *s)
         put_string(w, s->what, s->what_bytes);
         wf_writer_print(w, ", \"start\": %u, \"stop\": %u}", (unsigned)s->start, (unsigned)s->stop);
         break;
+    case WF_DECODE_WORDPIECE:
+        wf_writer_print(w, "{\"type\": \"WordPiece\", \"prefix\": ");
+        put_string(w, s->what, s->what_bytes);
+        wf_writer_print(w, ", \"cleanup\": %s}", truth(s->clean));
+        break;
     }
+}
+
+/* Returns whether two steps of the pre-tokenizer are BERT's. */
+static bool is_bert(const wf_tokenizer *t, int at)
+{
+    const wf_words_step *s = &t->words[at];
+    return at + 1 < t->word_count && s[0].kind == WF_WORDS_SPACES &&
+           s[1].kind == WF_WORDS_PUNCTUATION && s[1].behavior == WF_SPLIT_ISOLATED;
 }
 
 /* Writes one part (0: normalizer, 1: pre-tokenizer, 2: decoder), several steps as a sequence. */
@@ -187,6 +214,10 @@ static void put_part(wf_writer *w, const wf_tokenizer *t, int part)
     static const char *const items[] = {"normalizers", "pretokenizers", "decoders"};
     const int count = part == 0 ? t->normal_count : part == 1 ? t->word_count : t->decode_count;
     wf_writer_print(w, "  \"%s\": ", names[part]);
+    if (part == 1 && count == 2 && is_bert(t, 0)) {
+        wf_writer_print(w, "{\"type\": \"BertPreTokenizer\"},\n");
+        return;
+    }
     if (count > 1)
         wf_writer_print(w, "{\"type\": \"Sequence\", \"%s\": [", items[part]);
     for (int i = 0; i < count; i++) {
@@ -253,9 +284,23 @@ static void put_processor(wf_writer *w, const wf_tokenizer *t)
 
 /* ---- The model ---- */
 
+/* Writes the members "text": id of "vocab". */
+static void put_vocab(wf_writer *w, const wf_tokenizer *t)
+{
+    bool first = true;
+    for (int32_t id = 0; id < t->vocab.count; id++) {
+        if (!is_in_model(&t->vocab, id))
+            continue;
+        wf_writer_print(w, "%s\n      ", first ? "" : ",");
+        put_string(w, t->vocab.token[id].text, t->vocab.token[id].bytes);
+        wf_writer_print(w, ": %d", (int)id);
+        first = false;
+    }
+}
+
 /* Writes vocabulary and merges. Fails only for lack of memory. SentencePiece scores are written as
  * merges (wf_merges_list), so that the file is plain BPE. */
-static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
+static wf_status put_bpe(wf_writer *w, const wf_tokenizer *t)
 {
     const wf_bpe *b = &t->bpe;
     wf_merge_pair *pair;
@@ -272,17 +317,9 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
         ", \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, "
         "\"fuse_unk\": %s, \"byte_fallback\": %s, \"ignore_merges\": %s,\n    \"vocab\": {",
         truth(b->fuse_unknown || b->score), truth(b->fallback), truth(b->whole_words));
-    bool first = true;
-    for (int32_t id = 0; id < t->vocab.count; id++) {
-        if (!is_in_model(&t->vocab, id))
-            continue;
-        wf_writer_print(w, "%s\n      ", first ? "" : ",");
-        put_string(w, t->vocab.token[id].text, t->vocab.token[id].bytes);
-        wf_writer_print(w, ": %d", (int)id);
-        first = false;
-    }
+    put_vocab(w, t);
     wf_writer_print(w, "\n    },\n    \"merges\": [");
-    first = true;
+    bool first = true;
     for (size_t i = 0; i < count; i++) {
         const wf_vocab_token *left = &t->vocab.token[pair[i].left],
                              *right = &t->vocab.token[pair[i].right];
@@ -300,6 +337,71 @@ static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
     wf_writer_print(w, "\n    ]\n  }\n");
     wf_mem_free(w->ctx, pair);
     return WF_OK;
+}
+
+static wf_status unknown_missing(wf_ctx *ctx)
+{
+    return wf_fail(ctx, WF_ERR_UNSUPPORTED,
+                   "the tokenizer cannot be written as tokenizer.json: its unknown token is not "
+                   "UTF-8 or has the same text as another");
+}
+
+static wf_status put_wordpiece(wf_writer *w, const wf_tokenizer *t)
+{
+    const wf_wordpiece *p = &t->wordpiece;
+    const wf_vocab_token *unknown = &t->vocab.token[p->unknown];
+    if (!can_be_written(&t->vocab, p->unknown))
+        return unknown_missing(w->ctx);
+    wf_writer_print(w, "  \"model\": {\"type\": \"WordPiece\", \"unk_token\": ");
+    put_string(w, unknown->text, unknown->bytes);
+    wf_writer_print(w, ", \"continuing_subword_prefix\": ");
+    put_string(w, p->prefix, p->prefix_bytes);
+    wf_writer_print(w, ", \"max_input_chars_per_word\": %zu,\n    \"vocab\": {", p->longest);
+    put_vocab(w, t);
+    wf_writer_print(w, "\n    }\n  }\n");
+    return WF_OK;
+}
+
+/* "vocab" is an array by id, so it ends before the added tokens at the end, but has an entry for
+ * every id before. The lowest score decides about unknown characters: entries that text cannot
+ * become never have a lower one. */
+static wf_status put_unigram(wf_writer *w, const wf_tokenizer *t)
+{
+    const wf_unigram *u = &t->unigram;
+    int32_t count = t->vocab.count;
+    if (!can_be_written(&t->vocab, u->unknown))
+        return unknown_missing(w->ctx);
+    while (count > u->unknown + 1 &&
+           (t->vocab.token[count - 1].outside || !can_be_written(&t->vocab, count - 1)))
+        count--;
+    wf_writer_print(w,
+                    "  \"model\": {\"type\": \"Unigram\", \"unk_id\": %d, \"byte_fallback\": %s,\n"
+                    "    \"vocab\": [",
+                    (int)u->unknown, truth(u->fallback));
+    for (int32_t id = 0; id < count; id++) {
+        const wf_vocab_token *token = &t->vocab.token[id];
+        char score[WF_TEXT_DOUBLE];
+        bool text = wf_trie_takes(&t->vocab, id) || id == u->unknown;
+        double value = text || u->score[id] > u->least ? u->score[id] : u->least;
+        wf_text_from_double(score, value);
+        wf_writer_print(w, "%s\n      [", id ? "," : "");
+        if (can_be_written(&t->vocab, id))
+            put_string(w, token->text, token->bytes);
+        else
+            wf_writer_print(w, "\"[PAD%d]\"", (int)id);
+        wf_writer_print(w, ", %s]", score);
+    }
+    wf_writer_print(w, "\n    ]\n  }\n");
+    return WF_OK;
+}
+
+static wf_status put_model(wf_writer *w, const wf_tokenizer *t)
+{
+    switch (t->model) {
+    case WF_MODEL_WORDPIECE: return put_wordpiece(w, t);
+    case WF_MODEL_UNIGRAM: return put_unigram(w, t);
+    default: return put_bpe(w, t);
+    }
 }
 
 wf_status wf_tokenizer_to_json(const wf_tokenizer *t, wf_ctx *ctx, char **json, size_t *bytes)
