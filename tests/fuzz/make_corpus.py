@@ -4,6 +4,7 @@
 Each is a small, complete file; together they cover every kind that the readers know. Inputs that
 fuzzing adds to the corpora have hashes as names.
 """
+import base64
 import json
 import os
 import struct
@@ -62,6 +63,13 @@ def template(token, i):
             "pair": [], "special_tokens": {token: {"id": token, "ids": [i], "tokens": [token]}}}
 
 
+def charsmap():
+    """Replaces A by a, and AB by nothing: the child of unit i by byte c is unit i ^ offset ^ c."""
+    units = [0x40 << 10, ord("A") | 1 << 8 | (1 ^ 4) << 10, 0, 0, 0 | 1 << 31, 2 | 1 << 31] + [0] * 70
+    units[4 ^ ord("B")] = ord("B") | 1 << 8 | (4 ^ ord("B") ^ 5) << 10
+    return struct.pack("<I%dI" % len(units), 4 * len(units), *units) + b"a\0\0"
+
+
 def byte_level(few=None):
     tokens = ["<|end|>", "[x]"] + (few or letters()) + [m.replace(" ", "") for m in MERGES]
     return {t: i for i, t in enumerate(tokens)}
@@ -111,6 +119,27 @@ def tokenizers():
                         "post_processor": {"type": "BertProcessing", "sep": ["</s>", 2], "cls": ["<s>", 1]},
                         "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first"},
                         "model": model}
+    words = ["[UNK]", "[CLS]", "[SEP]", "low", "##e", "##r", "a", "##a", "'", "s", "\u4f60", "hello", ",", "##aa"]
+    yield "bert", {"added_tokens": added((0, "[UNK]", True, {}), (1, "[CLS]", True, {}), (2, "[SEP]", True, {})),
+                   "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
+                                  "strip_accents": None, "lowercase": True},
+                   "pre_tokenizer": {"type": "BertPreTokenizer"},
+                   "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
+                   "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+                   "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                             "max_input_chars_per_word": 100, "vocab": {t: i for i, t in enumerate(words)}}}
+    space = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}
+    unigram = {"type": "Unigram", "unk_id": 0, "byte_fallback": True,
+               "vocab": [[t, -float(i)] for i, t in enumerate(pieces)]}
+    yield "unigram", {"added_tokens": specials, "normalizer": {
+        "type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap()).decode()},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, space]},
+        "decoder": space, "model": unigram}
+    yield "normal", {"added_tokens": specials, "normalizer": {"type": "Sequence", "normalizers": [
+        {"type": "Nmt"}, {"type": "NFKD"}, {"type": "StripAccents"}, {"type": "NFKC"}, {"type": "NFD"},
+        {"type": "Lowercase"}, {"type": "Strip", "strip_left": True, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"}]},
+        "pre_tokenizer": {"type": "Whitespace"}, "decoder": None, "model": unigram}
 
 
 CONFIG = {"add_bos_token": True, "add_eos_token": False, "bos_token": "<|end|>",
@@ -183,6 +212,23 @@ def piece_vocab():
             ("tokenizer.ggml.eos_token_id", U32, 2), ("tokenizer.ggml.add_space_prefix", BOOL, 1)]
 
 
+def unigram_vocab():
+    pairs = dict((key, (kind, x)) for key, kind, x in piece_vocab())
+    pairs["tokenizer.ggml.model"] = (STRING, "t5")
+    pairs["tokenizer.ggml.remove_extra_whitespaces"] = (BOOL, 1)
+    pairs["tokenizer.ggml.precompiled_charsmap"] = (U8, list(charsmap()))
+    return [(key, kind, x) for key, (kind, x) in pairs.items()]
+
+
+def word_vocab():
+    tokens = ["[UNK]", "[CLS]", "[SEP]", "\u2581low", "er", "\u2581a", "a", "\u2581'", "\u2581s", "\u2581hello"]
+    return [("tokenizer.ggml.model", STRING, "bert"), ("tokenizer.ggml.tokens", STRING, tokens),
+            ("tokenizer.ggml.token_type", I32, [3, 3, 3] + [1] * (len(tokens) - 3)),
+            ("tokenizer.ggml.unknown_token_id", U32, 0), ("tokenizer.ggml.cls_token_id", U32, 1),
+            ("tokenizer.ggml.seperator_token_id", U32, 2), ("tokenizer.ggml.normalizer.lowercase", BOOL, 1),
+            ("tokenizer.ggml.normalizer.strip_accents", BOOL, 0)]
+
+
 def make_gguf():
     f32 = ("output.weight", [4, 2], 0, b"\0" * 32)
     write("gguf", "every-kind", gguf(
@@ -207,6 +253,8 @@ def make_gguf():
         ("qwen3.attention.key_length", U32, 16), ("qwen3.attention.value_length", U32, 16),
         ("qwen3.vocab_size", U32, 19), ("tokenizer.chat_template", STRING, "{{ messages }}")]))
     write("gguf", "gpt2", gguf(sizes("gpt2", "attention.layer_norm_epsilon") + byte_vocab("gpt-2")))
+    write("gguf", "unigram", gguf(unigram_vocab()))
+    write("gguf", "wordpiece", gguf(word_vocab()))
     write("gguf", "gpt2-bytes", gguf(byte_vocab("smollm", letters())))
 
 
