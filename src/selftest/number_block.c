@@ -104,11 +104,65 @@ static double number_q6_k(const uint8_t *b, int i)
     return half(b + 208) * (int8_t)b[192 + i / 16] * (number - 32);
 }
 
+/* 32 elements in 24 bytes: f16 d, f16 minimum, then as q5_0. */
+static double number_q5_1(const uint8_t *b, int i)
+{
+    return half(b) * (half_byte(b + 8, i) + 16 * bits(b[4 + i / 8], i % 8, 1)) + half(b + 2);
+}
+
+/* Returns the 2-bit value i of a block of 256: 128 elements share 32 bytes. */
+static int quarter_byte(const uint8_t *q, int i)
+{
+    return bits(q[i / 128 * 32 + i % 32], i % 128 / 32 * 2, 2);
+}
+
+/* 256 elements in 84 bytes: 16 bytes with 4-bit scales below 4-bit minima, one per group of 16, 64
+ * bytes of 2-bit numbers, f16 d, f16 dmin. */
+static double number_q2_k(const uint8_t *b, int i)
+{
+    uint8_t scales = b[i / 16];
+    return half(b + 80) * bits(scales, 0, 4) * quarter_byte(b + 16, i) -
+           half(b + 82) * bits(scales, 4, 4);
+}
+
+/* 256 elements in 110 bytes: 32 bytes with the third bits, of which element i has bit i / 32 of byte
+ * i % 32, 64 bytes with the lower 2 bits, 16 scales of 6 bits in 12 bytes, f16 d. An element is d
+ * (scale - 32) (number - 4). */
+static double number_q3_k(const uint8_t *b, int i)
+{
+    const uint8_t *s = b + 96;
+    int group = i / 16;
+    int scale =
+        bits(s[group % 8], group / 8 * 4, 4) + 16 * bits(s[8 + group % 4], group / 4 * 2, 2);
+    int number = quarter_byte(b + 32, i) + 4 * bits(b[i % 32], i / 32, 1);
+    return half(b + 108) * (scale - 32) * (number - 4);
+}
+
+static const int levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                               1,    13,   25,  38,  53,  69,  89,  113};
+
+/* 32 elements in 18 bytes: f16 d, 16 bytes of 4-bit indices of levels. */
+static double number_iq4_nl(const uint8_t *b, int i)
+{
+    return half(b) * levels[half_byte(b + 2, i)];
+}
+
+/* 256 elements in 136 bytes: f16 d, 2 bytes with the upper 2 bits of 8 scales, 4 bytes with their
+ * lower 4 bits, 16 bytes of indices for each group of 32. An element is d (scale - 32) level. */
+static double number_iq4_xs(const uint8_t *b, int i)
+{
+    int group = i / 32;
+    int scale =
+        bits(b[4 + group / 2], group % 2 * 4, 4) + 16 * bits(b[2 + group / 4], group % 4 * 2, 2);
+    return half(b) * (scale - 32) * levels[half_byte(b + 8 + 16 * group, i % 32)];
+}
+
 typedef double definition(const uint8_t *block, int i);
 static definition *const definitions[WF_TYPE_COUNT] = {
-    [WF_Q8_0] = number_q8_0, [WF_Q4_0] = number_q4_0, [WF_Q4_1] = number_q4_1,
-    [WF_Q5_0] = number_q5_0, [WF_Q4_K] = number_q4_k, [WF_Q5_K] = number_q5_k,
-    [WF_Q6_K] = number_q6_k,
+    [WF_Q8_0] = number_q8_0, [WF_Q4_0] = number_q4_0,     [WF_Q4_1] = number_q4_1,
+    [WF_Q5_0] = number_q5_0, [WF_Q4_K] = number_q4_k,     [WF_Q5_K] = number_q5_k,
+    [WF_Q6_K] = number_q6_k, [WF_Q5_1] = number_q5_1,     [WF_Q3_K] = number_q3_k,
+    [WF_Q2_K] = number_q2_k, [WF_IQ4_NL] = number_iq4_nl, [WF_IQ4_XS] = number_iq4_xs,
 };
 
 bool wf_number_block_defined(wf_type type)

@@ -7,9 +7,8 @@
  * products are exact in f32, so an element is rounded at most once and has the same bits on every
  * device.
  *
- * A type whose row in weft_quant.def says GENERIC has its encode function here as well
- * (wf_encode_fn of encode.h); those of the other types are in encode.c and encode_k.c. Only C
- * compiles encode functions.
+ * Encode functions (wf_encode_fn of encode.h) are in encode.c and encode_k.c, short ones also here.
+ * Only C compiles them.
  *
  *     type   elements  bytes  an element is        groups of a block
  *     q8_0      32       34   d q
@@ -19,8 +18,13 @@
  *     q6_K     256      210   d s (q - 32)         16 of 16, s of 8 bits
  *     q5_0      32       22   d (q - 16)
  *     q5_K     256      176   d s q - dmin m       as q4_K
+ *     q5_1      32       24   d q + m
+ *     q3_K     256      110   d s (q - 4)          16 of 16, s of 6 bits, signed
+ *     q2_K     256       84   d s q - dmin m       16 of 16, s and m of 4 bits each
+ *     iq4_nl    32       18   d level[q]
+ *     iq4_xs   256      136   d s level[q]         8 of 32, s of 6 bits, signed
  *
- * d, dmin and the m of q4_1 are f16. The layouts are those of GGUF files, byte for byte.
+ * d, dmin and the m of q4_1 and q5_1 are f16. The layouts are those of GGUF files, byte for byte.
  */
 #ifndef WF_GRAPH_QUANT_CODEC_H
 #define WF_GRAPH_QUANT_CODEC_H
@@ -226,5 +230,122 @@ static inline void wf_encode_q5_k(const float *x, const float *w, void *block)
     }
 }
 #endif
+
+/* ---- q5_1 ---- */
+
+typedef struct {
+    uint16_t d, m;
+    uint8_t high[4]; /* as in q5_0 */
+    uint8_t low[16]; /* as in q4_0 */
+} wf_block_q5_1;
+
+WF_CODEC void wf_decode_q5_1(const void *block, int part, float *to)
+{
+    const wf_block_q5_1 *b = (const wf_block_q5_1 *)block;
+    const float d = WF_CODEC_F16(b->d), m = WF_CODEC_F16(b->m);
+    const uint64_t low = wf_codec_bytes8(b->low + 8 * (part & 1)) >> 4 * (part >> 1);
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++) {
+        const int q = (int)(low >> 8 * i & 15) | (b->high[part] >> i & 1) << 4;
+        to[i] = (float)q * d + m;
+    }
+}
+
+/* ---- q3_K ---- */
+
+typedef struct {
+    uint8_t high[32];   /* bit g of byte i: the third bit of element i of the g-th 32 elements */
+    uint8_t low[64];    /* for each half of 128 elements 32 bytes: 2 bits of i, i + 32, ... */
+    uint8_t scales[12]; /* wf_q3_k_scale */
+    uint16_t d;
+} wf_block_q3_k;
+
+/* Returns s of a group, -32 .. 31. Bytes 0 .. 7 have the low 4 bits of groups 0 .. 7 below those of
+ * groups 8 .. 15; byte 8 + i has the high 2 bits of groups i, i + 4, i + 8 and i + 12. */
+WF_CODEC int wf_q3_k_scale(const uint8_t *scales, int group)
+{
+    const int low = scales[group & 7] >> 4 * (group >> 3) & 15;
+    const int high = scales[8 + (group & 3)] >> 2 * (group >> 2) & 3;
+    return (low | high << 4) - 32;
+}
+
+WF_CODEC void wf_decode_q3_k(const void *block, int part, float *to)
+{
+    const wf_block_q3_k *b = (const wf_block_q3_k *)block;
+    const int half = part >> 4, quarter = part >> 2 & 3, first = 8 * (part & 3);
+    const float scale = WF_CODEC_F16(b->d) * (float)wf_q3_k_scale(b->scales, part >> 1);
+    const uint64_t low = wf_codec_bytes8(b->low + 32 * half + first) >> 2 * quarter;
+    const uint64_t high = wf_codec_bytes8(b->high + first) >> (part >> 2);
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++) {
+        const int q = (int)(low >> 8 * i & 3) | (int)(high >> 8 * i & 1) << 2;
+        to[i] = scale * (float)(q - 4);
+    }
+}
+
+/* ---- q2_K ---- */
+
+typedef struct {
+    uint8_t scales[16]; /* low 4 bits: s, high 4 bits: m */
+    uint8_t q[64];      /* as the low bits of q3_K */
+    uint16_t d, dmin;
+} wf_block_q2_k;
+
+WF_CODEC void wf_decode_q2_k(const void *block, int part, float *to)
+{
+    const wf_block_q2_k *b = (const wf_block_q2_k *)block;
+    const int half = part >> 4, quarter = part >> 2 & 3, scales = b->scales[part >> 1];
+    const float d = WF_CODEC_F16(b->d) * (float)(scales & 15);
+    const float least = WF_CODEC_F16(b->dmin) * (float)(scales >> 4);
+    const uint64_t q = wf_codec_bytes8(b->q + 32 * half + 8 * (part & 3)) >> 2 * quarter;
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++)
+        to[i] = d * (float)(int)(q >> 8 * i & 3) - least;
+}
+
+/* ---- iq4_nl and iq4_xs ---- */
+
+/* The 16 levels: -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113. They are bytes of two
+ * constants, because devices index registers faster than tables. */
+WF_CODEC int wf_iq4_level(int q)
+{
+    const uint64_t levels = q & 8 ? 0x7159453526190D01u : 0xF6EADDCFBFAD9881u;
+    return (int8_t)(levels >> 8 * (q & 7));
+}
+
+typedef struct {
+    uint16_t d;
+    uint8_t q[16]; /* as in q4_0 */
+} wf_block_iq4_nl;
+
+WF_CODEC void wf_decode_iq4_nl(const void *block, int part, float *to)
+{
+    const wf_block_iq4_nl *b = (const wf_block_iq4_nl *)block;
+    const float d = WF_CODEC_F16(b->d);
+    const uint64_t q = wf_codec_bytes8(b->q + 8 * (part & 1)) >> 4 * (part >> 1);
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++)
+        to[i] = d * (float)wf_iq4_level((int)(q >> 8 * i & 15));
+}
+
+typedef struct {
+    uint16_t d;
+    uint16_t scales_high;  /* 2 bits per group, group 0 lowest */
+    uint8_t scales_low[4]; /* 4 bits per group, the even group lower */
+    uint8_t q[128];        /* 16 bytes per group, as in q4_0 */
+} wf_block_iq4_xs;
+
+WF_CODEC void wf_decode_iq4_xs(const void *block, int part, float *to)
+{
+    const wf_block_iq4_xs *b = (const wf_block_iq4_xs *)block;
+    const int group = part >> 2;
+    const int low = b->scales_low[group >> 1] >> 4 * (group & 1) & 15;
+    const int s = (low | (b->scales_high >> 2 * group & 3) << 4) - 32;
+    const float scale = WF_CODEC_F16(b->d) * (float)s;
+    const uint64_t q = wf_codec_bytes8(b->q + 16 * group + 8 * (part & 1)) >> 4 * (part >> 1 & 1);
+    WF_CODEC_UNROLL
+    for (int i = 0; i < 8; i++)
+        to[i] = scale * (float)wf_iq4_level((int)(q >> 8 * i & 15));
+}
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * encode.c - encodes rows of f32 into blocks, and blocks with one scale: q8_0, q4_0, q4_1.
+ * encode.c - encodes rows of f32 into blocks, and blocks with one scale: q8_0, q4_0, q4_1, q5_1,
+ * iq4_nl.
  *
  * An encoder gets one block of finite elements x and optional weights w (the importance of each
  * column, at most 1, NULL: all equal). It chooses the stored values with the least weighted squared
@@ -10,6 +11,7 @@
 #include "graph/quant/encode.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "base/check.h"
 #include "base/ctx.h"
@@ -53,19 +55,23 @@ static void wf_encode_q4_0(const float *x, const float *w, void *block)
     store_halves(x, wf_f16_to_f32(b->d), 0, -8, 7, b->q);
 }
 
-/* Tries the f16 offsets around the best one, and fits the scale to the rest for each. */
-static void wf_encode_q4_1(const float *x, const float *w, void *block)
+/* A scale and an offset of 32 elements, as f16. */
+typedef struct {
+    uint16_t d, m;
+} affine;
+
+/* Tries the f16 offsets around the best one, and fits the scale to the rest for each. Integers are
+ * 0 .. most. */
+static affine fit_affine(const float *x, const float *w, int most)
 {
-    wf_block_q4_1 *b = block;
-    w = w ? w : ones;
-    wf_fit fit = wf_fit_affine(x, w, 32, 15, false);
-    const float most = WF_FIT_MOST;
+    wf_fit fit = wf_fit_affine(x, w, 32, most, false);
     /* Clamp before converting: f16 has no larger finite value. */
-    fit.offset = fit.offset < -most ? -most : fit.offset > most ? most : fit.offset;
+    fit.offset = fit.offset < -WF_FIT_MOST  ? -WF_FIT_MOST
+                 : fit.offset > WF_FIT_MOST ? WF_FIT_MOST
+                                            : fit.offset;
     const uint16_t near = wf_f32_to_f16(fit.offset);
-    float best = INFINITY;
-    b->d = wf_fit_store(fit.scale);
-    b->m = near;
+    float least = INFINITY;
+    affine best = {wf_fit_store(fit.scale), near};
     for (int side = -1; side <= 1; side++) {
         uint16_t m = (uint16_t)(near + side); /* neighbouring f16 codes are neighbouring values */
         if ((m ^ near) & 0x8000 || (m & 0x7FFF) >= 0x7C00)
@@ -73,15 +79,50 @@ static void wf_encode_q4_1(const float *x, const float *w, void *block)
         float offset = wf_f16_to_f32(m), rest[32];
         for (int i = 0; i < 32; i++)
             rest[i] = x[i] - offset;
-        uint16_t d = wf_fit_store(wf_fit_improve(rest, w, 32, fit.scale, 0, 15));
-        float error = wf_fit_error(rest, w, 32, wf_f16_to_f32(d), 0, 0, 15);
-        if (error < best) {
-            best = error;
-            b->d = d;
-            b->m = m;
+        uint16_t d = wf_fit_store(wf_fit_improve(rest, w, 32, fit.scale, 0, most));
+        float error = wf_fit_error(rest, w, 32, wf_f16_to_f32(d), 0, 0, most);
+        if (error < least) {
+            least = error;
+            best = (affine){d, m};
         }
     }
+    return best;
+}
+
+static void wf_encode_q4_1(const float *x, const float *w, void *block)
+{
+    wf_block_q4_1 *b = block;
+    affine a = fit_affine(x, w ? w : ones, 15);
+    b->d = a.d;
+    b->m = a.m;
     store_halves(x, wf_f16_to_f32(b->d), wf_f16_to_f32(b->m), 0, 15, b->q);
+}
+
+static void wf_encode_q5_1(const float *x, const float *w, void *block)
+{
+    wf_block_q5_1 *b = block;
+    affine a = fit_affine(x, w ? w : ones, 31);
+    const float d = wf_f16_to_f32(a.d), m = wf_f16_to_f32(a.m), inverse = d != 0 ? 1 / d : 0;
+    memset(b, 0, sizeof *b);
+    b->d = a.d;
+    b->m = a.m;
+    for (int i = 0; i < 32; i++) {
+        const int q = (int)wf_fit_nearest((x[i] - m) * inverse, 0, 31);
+        b->low[i % 16] |= (uint8_t)((q & 15) << i / 16 * 4);
+        b->high[i / 8] |= (uint8_t)(q >> 4 << i % 8);
+    }
+}
+
+static void wf_encode_iq4_nl(const float *x, const float *w, void *block)
+{
+    wf_block_iq4_nl *b = block;
+    b->d = wf_fit_store(wf_fit_level_scale(x, w ? w : ones, 32));
+    const float d = wf_f16_to_f32(b->d), inverse = d != 0 ? 1 / d : 0;
+    for (int i = 0; i < 16; i++) {
+        int low = wf_fit_level_index(x[i] * inverse),
+            high = wf_fit_level_index(x[i + 16] * inverse);
+        b->q[i] = (uint8_t)(low | high << 4);
+    }
 }
 
 /* ---- Rows ---- */

@@ -39,37 +39,40 @@ static uint16_t away(uint16_t f16)
     return (f16 & 0x7FFF) < 0x7BFF ? (uint16_t)(f16 + 1) : f16;
 }
 
-/* ---- Groups of 32 with a scale and an offset: q4_K, and others with the same scales ---- */
+/* ---- Groups with a scale and an offset: q4_K, q5_K, q2_K ---- */
 
-enum { GROUP_4 = 32, GROUPS_4 = BLOCK / GROUP_4, MOST_SCALE = 63 };
-_Static_assert(GROUPS_4 == WF_K_GROUPS, "both must be the number of groups in a block");
+/* Integers of an element are 0 .. most, those of a group 0 .. most_scale. */
+typedef struct {
+    int group; /* elements of a group */
+    int most, most_scale;
+} affine_form;
 
 /* Weighs each element by its own size and the root mean square of its group. */
-static void weigh_4(const float *x, const float *importance, float *w)
+static void weigh_affine(const float *x, const float *importance, int group, float *w)
 {
-    for (int g = 0; g < BLOCK; g += GROUP_4) {
+    for (int g = 0; g < BLOCK; g += group) {
         float sum = 0;
-        for (int i = 0; i < GROUP_4; i++)
+        for (int i = 0; i < group; i++)
             sum += x[g + i] * x[g + i];
-        float mean = sqrtf(sum / GROUP_4);
-        for (int i = 0; i < GROUP_4; i++)
+        float mean = sqrtf(sum / (float)group);
+        for (int i = 0; i < group; i++)
             w[g + i] = (mean + fabsf(x[g + i])) * (importance ? importance[g + i] : 1);
     }
 }
 
 /* Finds the integers near s and m, which may be fractions, that suit a group best. Returns their
  * error. */
-static float choose_4(const float *x, const float *w, int most, float d, float dmin, float s,
-                      float m, int *best_s, int *best_m)
+static float choose_affine(const affine_form *f, const float *x, const float *w, float d,
+                           float dmin, float s, float m, int *best_s, int *best_m)
 {
     float best = INFINITY;
     /* The search looks one step to each side of the rounded fractions. */
-    int near_s = clamp(s, 0, MOST_SCALE), near_m = clamp(m, 0, MOST_SCALE);
+    int near_s = clamp(s, 0, f->most_scale), near_m = clamp(m, 0, f->most_scale);
     for (int i = near_s - 1; i <= near_s + 1; i++)
         for (int k = near_m - 1; k <= near_m + 1; k++) {
-            if (i < 0 || i > MOST_SCALE || k < 0 || k > MOST_SCALE)
+            if (i < 0 || i > f->most_scale || k < 0 || k > f->most_scale)
                 continue;
-            float e = wf_fit_error(x, w, GROUP_4, d * (float)i, -dmin * (float)k, 0, most);
+            float e = wf_fit_error(x, w, f->group, d * (float)i, -dmin * (float)k, 0, f->most);
             if (e < best) {
                 best = e;
                 *best_s = i;
@@ -80,28 +83,29 @@ static float choose_4(const float *x, const float *w, int most, float d, float d
 }
 
 /* Chooses the integers of all groups, given d, dmin and each group's best scale and offset. */
-static void settle_4(const float *x, const float *w, int most, const float *scale,
-                     const float *offset, wf_k_block *b)
+static void settle_affine(const affine_form *f, const float *x, const float *w, const wf_fit *fits,
+                          wf_k_block *b)
 {
     float d = wf_f16_to_f32(b->d), dmin = wf_f16_to_f32(b->dmin);
     b->error = 0;
-    for (int g = 0; g < GROUPS_4; g++)
-        b->error +=
-            choose_4(x + g * GROUP_4, w + g * GROUP_4, most, d, dmin, d > 0 ? scale[g] / d : 0,
-                     dmin > 0 ? -offset[g] / dmin : 0, &b->s[g], &b->m[g]);
+    for (int g = 0; g < BLOCK / f->group; g++)
+        b->error += choose_affine(f, x + g * f->group, w + g * f->group, d, dmin,
+                                  d > 0 ? fits[g].scale / d : 0,
+                                  dmin > 0 ? -fits[g].offset / dmin : 0, &b->s[g], &b->m[g]);
 }
 
 /* Fits d and dmin by least squares over all elements, with all integers fixed. */
-static void refit_4(const float *x, const float *w, int most, const wf_k_block *b, wf_k_block *next)
+static void refit_affine(const affine_form *f, const float *x, const float *w, const wf_k_block *b,
+                         wf_k_block *next)
 {
     double ss = 0, sm = 0, mm = 0, xs = 0, xm = 0;
     /* Rounds all elements with the current scales: the integers of the least-squares problem. */
     float d = wf_f16_to_f32(b->d), dmin = wf_f16_to_f32(b->dmin);
     for (int i = 0; i < BLOCK; i++) {
-        int s = b->s[i / GROUP_4];
-        float m = (float)b->m[i / GROUP_4], scale = d * (float)s;
+        int s = b->s[i / f->group];
+        float m = (float)b->m[i / f->group], scale = d * (float)s;
         /* The decoder subtracts dmin m, so add it before rounding. */
-        float q = scale > 0 ? wf_fit_nearest((x[i] + dmin * m) / scale, 0, (float)most) : 0;
+        float q = scale > 0 ? wf_fit_nearest((x[i] + dmin * m) / scale, 0, (float)f->most) : 0;
         double a = (double)s * q, c = -m;
         ss += w[i] * a * a;
         sm += w[i] * a * c;
@@ -121,11 +125,54 @@ static void refit_4(const float *x, const float *w, int most, const wf_k_block *
     }
 }
 
+/* The integers of all elements, by the scales as they are stored. */
+static void round_affine(const affine_form *f, const float *x, const wf_k_block *b, uint8_t *q)
+{
+    float d = wf_f16_to_f32(b->d), dmin = wf_f16_to_f32(b->dmin);
+    for (int i = 0; i < BLOCK; i++) {
+        float scale = d * (float)b->s[i / f->group], offset = -dmin * (float)b->m[i / f->group];
+        float inverse = scale > 0 ? 1 / scale : 0;
+        q[i] = (uint8_t)clamp((x[i] - offset) * inverse, 0, f->most);
+    }
+}
+
+static void encode_affine(const affine_form *f, const float *x, const float *importance,
+                          wf_k_block *out)
+{
+    float w[BLOCK], largest = 0, lowest = 0;
+    wf_fit fits[WF_K_GROUPS]; /* of each group on its own */
+    wf_k_block best = {0};
+    weigh_affine(x, importance, f->group, w);
+    for (int g = 0; g < BLOCK / f->group; g++) {
+        fits[g] = wf_fit_affine(x + g * f->group, w + g * f->group, f->group, f->most, true);
+        largest = magnitude(largest, fits[g].scale);
+        lowest = magnitude(lowest, fits[g].offset);
+    }
+    /* The group with the largest scale gets the largest integer. */
+    best.d = wf_fit_store(largest / (float)f->most_scale);
+    best.dmin = wf_fit_store(-lowest / (float)f->most_scale);
+    settle_affine(f, x, w, fits, &best);
+    wf_k_block wider = {.d = away(best.d), .dmin = away(best.dmin)}; /* see away */
+    settle_affine(f, x, w, fits, &wider);
+    if (wider.error < best.error)
+        best = wider;
+    for (int turn = 0; turn < TURNS; turn++) {
+        wf_k_block next;
+        refit_affine(f, x, w, &best, &next);
+        settle_affine(f, x, w, fits, &next);
+        if (!(next.error < best.error)) /* also ends at NaN */
+            break;
+        best = next;
+    }
+    round_affine(f, x, &best, best.q);
+    *out = best;
+}
+
 /* The inverse of wf_q4_k_scales (codec.h): 8 pairs of 6-bit integers in 12 bytes. */
 static void store_scales(const wf_k_block *b, uint8_t scales[12])
 {
     memset(scales, 0, 12);
-    for (int g = 0; g < GROUPS_4; g++) {
+    for (int g = 0; g < 8; g++) {
         int i = g & 3, s = b->s[g], m = b->m[g];
         scales[g < 4 ? i : i + 8] |= (uint8_t)(g < 4 ? s : (s & 15) | (m & 15) << 4);
         if (g < 4)
@@ -137,49 +184,11 @@ static void store_scales(const wf_k_block *b, uint8_t scales[12])
     }
 }
 
-/* The integers of all elements, by the scales as they are stored. */
-static void round_4(const float *x, int most, const wf_k_block *b, uint8_t *q)
-{
-    float d = wf_f16_to_f32(b->d), dmin = wf_f16_to_f32(b->dmin);
-    for (int i = 0; i < BLOCK; i++) {
-        float scale = d * (float)b->s[i / GROUP_4], offset = -dmin * (float)b->m[i / GROUP_4];
-        float inverse = scale > 0 ? 1 / scale : 0;
-        q[i] = (uint8_t)clamp((x[i] - offset) * inverse, 0, most);
-    }
-}
-
 void wf_encode_k_affine(const float *x, const float *importance, int most, wf_k_block *out)
 {
-    /* Weights of all elements; per group the best scale and offset on their own. */
-    float w[BLOCK], scale[GROUPS_4], offset[GROUPS_4], largest = 0, lowest = 0;
-    wf_k_block best = {0};
-    weigh_4(x, importance, w);
-    for (int g = 0; g < GROUPS_4; g++) {
-        wf_fit fit = wf_fit_affine(x + g * GROUP_4, w + g * GROUP_4, GROUP_4, most, true);
-        scale[g] = fit.scale;
-        offset[g] = fit.offset;
-        largest = magnitude(largest, fit.scale);
-        lowest = magnitude(lowest, fit.offset);
-    }
-    /* The group with the largest scale gets the largest integer. */
-    best.d = wf_fit_store(largest / MOST_SCALE);
-    best.dmin = wf_fit_store(-lowest / MOST_SCALE);
-    settle_4(x, w, most, scale, offset, &best);
-    wf_k_block wider = {.d = away(best.d), .dmin = away(best.dmin)}; /* see away */
-    settle_4(x, w, most, scale, offset, &wider);
-    if (wider.error < best.error)
-        best = wider;
-    for (int turn = 0; turn < TURNS; turn++) {
-        wf_k_block next;
-        refit_4(x, w, most, &best, &next);
-        settle_4(x, w, most, scale, offset, &next);
-        if (!(next.error < best.error)) /* also ends at NaN */
-            break;
-        best = next;
-    }
-    store_scales(&best, best.scales);
-    round_4(x, most, &best, best.q);
-    *out = best;
+    const affine_form form = {.group = 32, .most = most, .most_scale = 63};
+    encode_affine(&form, x, importance, out);
+    store_scales(out, out->scales);
 }
 
 void wf_encode_q4_k(const float *x, const float *importance, void *block)
@@ -196,43 +205,80 @@ void wf_encode_q4_k(const float *x, const float *importance, void *block)
         to->q[i / 64 * 32 + i % 32] |= (uint8_t)(b.q[i] << 4 * (i / 32 & 1));
 }
 
-/* ---- q6_K ---- */
+void wf_encode_q2_k(const float *x, const float *importance, void *block)
+{
+    const affine_form form = {.group = 16, .most = 3, .most_scale = 15};
+    wf_block_q2_k *to = block;
+    wf_k_block b;
+    encode_affine(&form, x, importance, &b);
+    memset(to, 0, sizeof *to);
+    to->d = b.d;
+    to->dmin = b.dmin;
+    for (int g = 0; g < 16; g++)
+        to->scales[g] = (uint8_t)(b.s[g] | b.m[g] << 4);
+    for (int i = 0; i < BLOCK; i++)
+        to->q[i / 128 * 32 + i % 32] |= (uint8_t)(b.q[i] << 2 * (i / 32 % 4));
+}
 
-enum { GROUP_6 = 16, GROUPS_6 = BLOCK / GROUP_6, LOW_6 = -32, HIGH_6 = 31 };
+/* ---- Groups with a scale alone: q6_K, q3_K, iq4_xs ---- */
+
+/* Elements are d s times an integer of [lo, hi], or times a level of iq4. */
+typedef struct {
+    int group;              /* elements of a group */
+    int scale_lo, scale_hi; /* of s; -scale_lo > scale_hi */
+    bool levels;
+    int lo, hi;
+} scaled_form;
+
+enum { GROUPS_MAX = 16 };
 
 /* A candidate for the block. */
 typedef struct {
-    uint16_t d;      /* f16 */
-    int s[GROUPS_6]; /* integer scale of each group, -128 .. 127 */
-    float error;     /* weighted squared error over the block */
-} guess_6;
+    uint16_t d;        /* f16 */
+    int s[GROUPS_MAX]; /* integer scale of each group */
+    float error;       /* weighted squared error over the block */
+} guess;
 
 /* Weighs by squares. A share of the group's mean square keeps small elements from weighing
  * nothing. */
-static void weigh_6(const float *x, const float *importance, float *w)
+static void weigh_scaled(const float *x, const float *importance, int group, float *w)
 {
-    for (int g = 0; g < BLOCK; g += GROUP_6) {
+    for (int g = 0; g < BLOCK; g += group) {
         float sum = 0;
-        for (int i = 0; i < GROUP_6; i++)
+        for (int i = 0; i < group; i++)
             sum += x[g + i] * x[g + i];
-        for (int i = 0; i < GROUP_6; i++)
-            w[g + i] = importance ? importance[g + i] : x[g + i] * x[g + i] + 0.25f * sum / GROUP_6;
+        for (int i = 0; i < group; i++)
+            w[g + i] =
+                importance ? importance[g + i] : x[g + i] * x[g + i] + 0.25f * sum / (float)group;
     }
 }
 
+/* Returns the best scale of one group. */
+static float fit_scaled(const scaled_form *f, const float *x, const float *w)
+{
+    return f->levels ? wf_fit_level_scale(x, w, f->group)
+                     : wf_fit_scale(x, w, f->group, f->lo, f->hi);
+}
+
+static float error_scaled(const scaled_form *f, const float *x, const float *w, float scale)
+{
+    return f->levels ? wf_fit_level_error(x, w, f->group, scale)
+                     : wf_fit_error(x, w, f->group, scale, 0, f->lo, f->hi);
+}
+
 /* Chooses each group's integer scale for the current d, among the three nearest. */
-static void settle_6(const float *x, const float *w, const float *scale, guess_6 *b)
+static void settle_scaled(const scaled_form *f, const float *x, const float *w, const float *scale,
+                          guess *b)
 {
     float d = wf_f16_to_f32(b->d);
     b->error = 0;
-    for (int g = 0; g < GROUPS_6; g++) {
+    for (int g = 0; g < BLOCK / f->group; g++) {
         float best = INFINITY;
-        int near = d != 0 ? clamp(scale[g] / d, -128, 127) : 0;
+        int near = d != 0 ? clamp(scale[g] / d, f->scale_lo, f->scale_hi) : 0;
         for (int s = near - 1; s <= near + 1; s++) {
-            if (s < -128 || s > 127)
+            if (s < f->scale_lo || s > f->scale_hi)
                 continue;
-            float e = wf_fit_error(x + g * GROUP_6, w + g * GROUP_6, GROUP_6, d * (float)s, 0,
-                                   LOW_6, HIGH_6);
+            float e = error_scaled(f, x + g * f->group, w + g * f->group, d * (float)s);
             if (e < best) {
                 best = e;
                 b->s[g] = s;
@@ -243,13 +289,16 @@ static void settle_6(const float *x, const float *w, const float *scale, guess_6
 }
 
 /* Fits d by least squares with all integers fixed. */
-static void refit_6(const float *x, const float *w, const guess_6 *b, guess_6 *next)
+static void refit_scaled(const scaled_form *f, const float *x, const float *w, const guess *b,
+                         guess *next)
 {
     double ss = 0, xs = 0;
     float d = wf_f16_to_f32(b->d);
     for (int i = 0; i < BLOCK; i++) {
-        float s = (float)b->s[i / GROUP_6], scale = d * s;
-        float q = scale != 0 ? wf_fit_nearest(x[i] / scale, LOW_6, HIGH_6) : 0;
+        float s = (float)b->s[i / f->group], scale = d * s, q = 0;
+        if (scale != 0)
+            q = f->levels ? wf_fit_level(x[i] / scale)
+                          : wf_fit_nearest(x[i] / scale, (float)f->lo, (float)f->hi);
         double a = (double)s * q;
         ss += w[i] * a * a;
         xs += w[i] * a * x[i];
@@ -259,44 +308,92 @@ static void refit_6(const float *x, const float *w, const guess_6 *b, guess_6 *n
         next->d = wf_fit_store((float)(xs / ss));
 }
 
-/* Splits each 6-bit integer q (0 .. 63) into 4 low and 2 high bits, in the layout of codec.h. */
-static void store_6(const float *x, const guess_6 *b, wf_block_q6_k *to)
+static void encode_scaled(const scaled_form *f, const float *x, const float *importance, guess *out)
 {
-    float d = wf_f16_to_f32(b->d);
+    float w[BLOCK], scale[GROUPS_MAX], most = 0;
+    guess best = {0};
+    weigh_scaled(x, importance, f->group, w);
+    for (int g = 0; g < BLOCK / f->group; g++) {
+        scale[g] = fit_scaled(f, x + g * f->group, w + g * f->group);
+        most = magnitude(most, scale[g]);
+    }
+    best.d = wf_fit_store(most / (float)f->scale_lo); /* s reaches further below 0 than above */
+    settle_scaled(f, x, w, scale, &best);
+    guess wider = {.d = away(best.d)};
+    settle_scaled(f, x, w, scale, &wider);
+    if (wider.error < best.error)
+        best = wider;
+    for (int turn = 0; turn < TURNS; turn++) {
+        guess next;
+        refit_scaled(f, x, w, &best, &next);
+        settle_scaled(f, x, w, scale, &next);
+        if (!(next.error < best.error))
+            break;
+        best = next;
+    }
+    *out = best;
+}
+
+/* Returns x / (d s), 0 where the scale is 0. */
+static float unscaled(const scaled_form *f, const guess *b, const float *x, int i)
+{
+    float scale = wf_f16_to_f32(b->d) * (float)b->s[i / f->group];
+    return scale != 0 ? x[i] / scale : 0;
+}
+
+/* Splits each 6-bit integer q (0 .. 63) into 4 low and 2 high bits, in the layout of codec.h. */
+void wf_encode_q6_k(const float *x, const float *importance, void *block)
+{
+    const scaled_form f = {.group = 16, .scale_lo = -128, .scale_hi = 127, .lo = -32, .hi = 31};
+    wf_block_q6_k *to = block;
+    guess b;
+    encode_scaled(&f, x, importance, &b);
     memset(to, 0, sizeof *to);
-    to->d = b->d;
+    to->d = b.d;
+    for (int g = 0; g < BLOCK / f.group; g++)
+        to->scales[g] = (int8_t)b.s[g];
     for (int i = 0; i < BLOCK; i++) {
-        int half = i / 128, part = i / 32 % 4, at = i % 32, s = b->s[i / GROUP_6];
-        float scale = d * (float)s;
-        int q = scale != 0 ? clamp(x[i] / scale, LOW_6, HIGH_6) - LOW_6 : -LOW_6;
-        to->scales[i / GROUP_6] = (int8_t)s;
+        int half = i / 128, part = i / 32 % 4, at = i % 32;
+        int q = clamp(unscaled(&f, &b, x, i), f.lo, f.hi) - f.lo;
         to->low[64 * half + 32 * (part & 1) + at] |= (uint8_t)((q & 15) << 4 * (part >> 1));
         to->high[32 * half + at] |= (uint8_t)(q >> 4 << 2 * part);
     }
 }
 
-void wf_encode_q6_k(const float *x, const float *importance, void *block)
+void wf_encode_q3_k(const float *x, const float *importance, void *block)
 {
-    float w[BLOCK], scale[GROUPS_6], most = 0;
-    guess_6 best = {0};
-    weigh_6(x, importance, w);
-    for (int g = 0; g < GROUPS_6; g++) {
-        scale[g] = wf_fit_scale(x + g * GROUP_6, w + g * GROUP_6, GROUP_6, LOW_6, HIGH_6);
-        most = magnitude(most, scale[g]);
+    const scaled_form f = {.group = 16, .scale_lo = -32, .scale_hi = 31, .lo = -4, .hi = 3};
+    wf_block_q3_k *to = block;
+    guess b;
+    encode_scaled(&f, x, importance, &b);
+    memset(to, 0, sizeof *to);
+    to->d = b.d;
+    for (int g = 0; g < BLOCK / f.group; g++) { /* the inverse of wf_q3_k_scale */
+        int s = b.s[g] - f.scale_lo;
+        to->scales[g % 8] |= (uint8_t)((s & 15) << 4 * (g / 8));
+        to->scales[8 + g % 4] |= (uint8_t)(s >> 4 << 2 * (g / 4));
     }
-    best.d = wf_fit_store(-most / 128); /* -128 is a scale, 128 is not */
-    settle_6(x, w, scale, &best);
-    guess_6 wider = {.d = away(best.d)};
-    settle_6(x, w, scale, &wider);
-    if (wider.error < best.error)
-        best = wider;
-    for (int turn = 0; turn < TURNS; turn++) {
-        guess_6 next;
-        refit_6(x, w, &best, &next);
-        settle_6(x, w, scale, &next);
-        if (!(next.error < best.error))
-            break;
-        best = next;
+    for (int i = 0; i < BLOCK; i++) {
+        int q = clamp(unscaled(&f, &b, x, i), f.lo, f.hi) - f.lo;
+        to->low[i / 128 * 32 + i % 32] |= (uint8_t)((q & 3) << 2 * (i / 32 % 4));
+        to->high[i % 32] |= (uint8_t)(q >> 2 << i / 32);
     }
-    store_6(x, &best, block);
+}
+
+void wf_encode_iq4_xs(const float *x, const float *importance, void *block)
+{
+    const scaled_form f = {.group = 32, .scale_lo = -32, .scale_hi = 31, .levels = true};
+    wf_block_iq4_xs *to = block;
+    guess b;
+    encode_scaled(&f, x, importance, &b);
+    memset(to, 0, sizeof *to);
+    to->d = b.d;
+    for (int g = 0; g < BLOCK / f.group; g++) {
+        int s = b.s[g] - f.scale_lo;
+        to->scales_low[g / 2] |= (uint8_t)((s & 15) << 4 * (g % 2));
+        to->scales_high |= (uint16_t)(s >> 4 << 2 * g);
+    }
+    for (int i = 0; i < BLOCK; i++)
+        to->q[i / 32 * 16 + i % 16] |=
+            (uint8_t)(wf_fit_level_index(unscaled(&f, &b, x, i)) << 4 * (i / 16 % 2));
 }

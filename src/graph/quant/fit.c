@@ -196,3 +196,85 @@ wf_fit wf_fit_affine(const float *x, const float *w, int n, int most, bool below
     }
     return (wf_fit){best.scale, best.offset + g.base};
 }
+
+/* ---- Levels ---- */
+
+/* Pairs of neighbouring levels. */
+#define STEPS(X)                                                                             \
+    X(-127, -104)                                                                            \
+    X(-104, -83)                                                                             \
+    X(-83, -65) X(-65, -49) X(-49, -35) X(-35, -22) X(-22, -10) X(-10, 1) X(1, 13) X(13, 25) \
+        X(25, 38) X(38, 53) X(53, 69) X(69, 89) X(89, 113)
+enum { LOW_LEVEL = -127, HIGH_LEVEL = 113 };
+/* x is above the point halfway between both. */
+#define ABOVE(x, a, b) ((x) > 0.5f * ((a) + (b)))
+
+int wf_fit_level_index(float x)
+{
+    int index = 0;
+#define COUNT(a, b) index += ABOVE(x, a, b);
+    STEPS(COUNT)
+#undef COUNT
+    return index;
+}
+
+/* Adds up steps instead of looking a level up: compilers vectorize that. */
+float wf_fit_level(float x)
+{
+    float level = LOW_LEVEL;
+#define ADD(a, b) level += ABOVE(x, a, b) ? (float)((b) - (a)) : 0.f;
+    STEPS(ADD)
+#undef ADD
+    return level;
+}
+
+float wf_fit_level_error(const float *x, const float *w, int n, float scale)
+{
+    const float inverse = scale != 0 ? 1 / scale : 0;
+    float sum[LANES] = {0};
+    for (int i = 0; i < n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float e = scale * wf_fit_level(x[i + l] * inverse) - x[i + l];
+            sum[l] += w[i + l] * e * e;
+        }
+    return (float)total(sum);
+}
+
+/* As solve_scale. */
+static scale_guess solve_level_scale(const float *x, const float *w, int n, float inverse)
+{
+    float xq[LANES] = {0}, qq[LANES] = {0};
+    for (int i = 0; i < n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float q = wf_fit_level(x[i + l] * inverse), wq = w[i + l] * q;
+            xq[l] += wq * x[i + l];
+            qq[l] += wq * q;
+        }
+    double a = total(xq), b = total(qq);
+    return b > 0 ? (scale_guess){a * a / b, (float)(a / b)} : (scale_guess){0, 0};
+}
+
+float wf_fit_level_scale(const float *x, const float *w, int n)
+{
+    float most = 0;
+    for (int i = 0; i < n; i++)
+        most = fabsf(x[i]) > fabsf(most) ? x[i] : most;
+    if (fabsf(most) < NOTHING)
+        return 0;
+    scale_guess best = {0, most / LOW_LEVEL};
+    /* As in wf_fit_scale: maps the extreme element to values around both ends. */
+    for (int end = 0; end < 2; end++)
+        for (int step = -9; step <= 6; step++) {
+            float reach = end ? HIGH_LEVEL + 2.5f * (float)step : LOW_LEVEL - 2.5f * (float)step;
+            scale_guess s = solve_level_scale(x, w, n, reach / most);
+            if (s.gain > best.gain)
+                best = s;
+        }
+    for (int turn = 0; turn < TURNS && best.scale != 0; turn++) {
+        scale_guess s = solve_level_scale(x, w, n, 1 / best.scale);
+        if (!(s.gain > best.gain))
+            break;
+        best = s;
+    }
+    return best.scale;
+}

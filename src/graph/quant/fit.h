@@ -44,4 +44,14 @@ uint16_t wf_fit_store(float scale);
 float wf_fit_error(const float *x, const float *w, int n, float scale, float offset, int lo,
                    int hi);
 
+/* ---- The levels of iq4_nl and iq4_xs (wf_iq4_level of codec.h) in place of integers ---- */
+
+/* Returns the index of the level nearest to x, 0 .. 15. */
+int wf_fit_level_index(float x);
+/* Returns the level nearest to x. */
+float wf_fit_level(float x);
+/* As wf_fit_scale and wf_fit_error. */
+float wf_fit_level_scale(const float *x, const float *w, int n);
+float wf_fit_level_error(const float *x, const float *w, int n, float scale);
+
 #endif
