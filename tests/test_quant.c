@@ -5,7 +5,8 @@
  *
  * The ggml references were recorded from its C code (ggml-quants.c of llama.cpp, August 2026, gcc
  * -O2) on the blocks and values that this file generates: hashes of dequantize_row_*, and the
- * smaller error of quantize_row_*_ref and quantize_* without an importance matrix. The Python package
+ * smaller error of quantize_row_*_ref and quantize_* without an importance matrix, and the error of
+ * quantize_* with one. The Python package
  * gguf 0.19 dequantizes these blocks to the same bits.
  */
 #include <setjmp.h>
@@ -182,35 +183,56 @@ static const struct {
     int kind;
     uint64_t seed;
     double plain, weighted; /* ggml's errors */
+    double importance;      /* with an importance matrix: sum of squares, weighed by it */
 } recorded[] = {
-    {WF_Q8_0, 0, 1000, 1.073695617e-04, 1.073070884e-04},
-    {WF_Q8_0, 1, 1001, 2.934896660e-04, 3.635719924e-04},
-    {WF_Q8_0, 2, 1002, 1.694296038e-04, 1.699353537e-04},
-    {WF_Q8_0, 3, 1003, 8.070680508e-04, 1.019094297e-03},
-    {WF_Q4_0, 0, 1000, 1.725223133e-03, 1.742361413e-03},
-    {WF_Q4_0, 1, 1001, 4.453909005e-03, 5.355437349e-03},
-    {WF_Q4_0, 2, 1002, 2.681468622e-03, 2.691862046e-03},
-    {WF_Q4_0, 3, 1003, 1.066669805e-02, 1.311407649e-02},
-    {WF_Q4_1, 0, 1000, 1.571446825e-03, 1.552911148e-03},
-    {WF_Q4_1, 1, 1001, 3.428036761e-03, 3.889759224e-03},
-    {WF_Q4_1, 2, 1002, 7.121691262e-04, 6.742879260e-04},
-    {WF_Q4_1, 3, 1003, 7.424766246e-03, 9.280970685e-03},
-    {WF_Q4_K, 0, 1000, 1.430823330e-03, 1.421322960e-03},
-    {WF_Q4_K, 1, 1001, 3.204578682e-03, 3.655300570e-03},
-    {WF_Q4_K, 2, 1002, 1.312010213e-03, 1.318163240e-03},
-    {WF_Q4_K, 3, 1003, 6.831760925e-03, 8.450709639e-03},
-    {WF_Q6_K, 0, 1000, 3.577993632e-04, 3.079360815e-04},
-    {WF_Q6_K, 1, 1001, 8.800502673e-04, 7.348382965e-04},
-    {WF_Q6_K, 2, 1002, 5.353476336e-04, 5.538776083e-04},
-    {WF_Q6_K, 3, 1003, 2.278589649e-03, 1.326199435e-03},
-    {WF_Q5_0, 0, 1000, 8.587691558e-04, 8.613583129e-04},
-    {WF_Q5_0, 1, 1001, 2.304919014e-03, 2.821465531e-03},
-    {WF_Q5_0, 2, 1002, 1.342733085e-03, 1.347245060e-03},
-    {WF_Q5_0, 3, 1003, 6.274782424e-03, 7.952071233e-03},
-    {WF_Q5_K, 0, 1000, 7.240730412e-04, 7.242576178e-04},
-    {WF_Q5_K, 1, 1001, 1.627531800e-03, 1.876216206e-03},
-    {WF_Q5_K, 2, 1002, 6.528024263e-04, 6.570827298e-04},
-    {WF_Q5_K, 3, 1003, 3.474791164e-03, 4.340375305e-03},
+    {WF_Q8_0, 0, 1000, 1.073695617e-04, 1.073070884e-04, 7.179201918e-04},
+    {WF_Q8_0, 1, 1001, 2.934896660e-04, 3.635719924e-04, 5.598906381e-03},
+    {WF_Q8_0, 2, 1002, 1.694296038e-04, 1.699353537e-04, 1.873350315e-03},
+    {WF_Q8_0, 3, 1003, 8.070680508e-04, 1.019094297e-03, 4.482319966e-02},
+    {WF_Q4_0, 0, 1000, 1.725223133e-03, 1.742361413e-03, 1.437200255e-01},
+    {WF_Q4_0, 1, 1001, 4.453909005e-03, 5.355437349e-03, 1.053734888e+00},
+    {WF_Q4_0, 2, 1002, 2.681468622e-03, 2.691862046e-03, 3.231324195e-01},
+    {WF_Q4_0, 3, 1003, 1.066669805e-02, 1.311407649e-02, 7.333066140e+00},
+    {WF_Q4_1, 0, 1000, 1.571446825e-03, 1.552911148e-03, 9.418078057e-02},
+    {WF_Q4_1, 1, 1001, 3.428036761e-03, 3.889759224e-03, 4.675631172e-01},
+    {WF_Q4_1, 2, 1002, 7.121691262e-04, 6.742879260e-04, 8.887846524e-02},
+    {WF_Q4_1, 3, 1003, 7.424766246e-03, 9.280970685e-03, 2.473416335e+00},
+    {WF_Q4_K, 0, 1000, 1.430823330e-03, 1.421322960e-03, 9.730805792e-02},
+    {WF_Q4_K, 1, 1001, 3.204578682e-03, 3.655300570e-03, 5.005989645e-01},
+    {WF_Q4_K, 2, 1002, 1.312010213e-03, 1.318163240e-03, 9.193973003e-02},
+    {WF_Q4_K, 3, 1003, 6.831760925e-03, 8.450709639e-03, 2.662555516e+00},
+    {WF_Q6_K, 0, 1000, 3.577993632e-04, 3.079360815e-04, 6.234977172e-03},
+    {WF_Q6_K, 1, 1001, 8.800502673e-04, 7.348382965e-04, 4.003007125e-02},
+    {WF_Q6_K, 2, 1002, 5.353476336e-04, 5.538776083e-04, 1.521379410e-02},
+    {WF_Q6_K, 3, 1003, 2.278589649e-03, 1.326199435e-03, 3.450375860e-01},
+    {WF_Q5_0, 0, 1000, 8.587691558e-04, 8.613583129e-04, 3.547289370e-02},
+    {WF_Q5_0, 1, 1001, 2.304919014e-03, 2.821465531e-03, 2.948884506e-01},
+    {WF_Q5_0, 2, 1002, 1.342733085e-03, 1.347245060e-03, 8.060219705e-02},
+    {WF_Q5_0, 3, 1003, 6.274782424e-03, 7.952071233e-03, 2.543879367e+00},
+    {WF_Q5_K, 0, 1000, 7.240730412e-04, 7.242576178e-04, 2.553585946e-02},
+    {WF_Q5_K, 1, 1001, 1.627531800e-03, 1.876216206e-03, 1.406429468e-01},
+    {WF_Q5_K, 2, 1002, 6.528024263e-04, 6.570827298e-04, 2.316947373e-02},
+    {WF_Q5_K, 3, 1003, 3.474791164e-03, 4.340375305e-03, 7.304949503e-01},
+    {WF_Q5_1, 0, 1000, 7.617277415e-04, 7.531215727e-04, 2.201325185e-02},
+    {WF_Q5_1, 1, 1001, 1.669481980e-03, 1.900707680e-03, 1.141567162e-01},
+    {WF_Q5_1, 2, 1002, 3.448819535e-04, 3.266247660e-04, 2.053099507e-02},
+    {WF_Q5_1, 3, 1003, 3.586151430e-03, 4.459650431e-03, 6.008413749e-01},
+    {WF_Q3_K, 0, 1000, 3.028967440e-03, 3.027425322e-03, 4.193159509e-01},
+    {WF_Q3_K, 1, 1001, 6.527705826e-03, 7.443900892e-03, 2.068987626e+00},
+    {WF_Q3_K, 2, 1002, 4.754167312e-03, 4.800143001e-03, 8.534535296e-01},
+    {WF_Q3_K, 3, 1003, 1.035200726e-02, 1.211604719e-02, 7.254108189e+00},
+    {WF_Q2_K, 0, 1000, 5.981962562e-03, 5.823038115e-03, 1.247334456e+00},
+    {WF_Q2_K, 1, 1001, 1.207812991e-02, 1.277194902e-02, 4.861785188e+00},
+    {WF_Q2_K, 2, 1002, 4.806236122e-03, 4.878070837e-03, 1.311063912e+00},
+    {WF_Q2_K, 3, 1003, 1.581595694e-02, 1.693437631e-02, 1.398026634e+01},
+    {WF_IQ4_NL, 0, 1000, 1.528920783e-03, 1.609424259e-03, 1.179615142e-01},
+    {WF_IQ4_NL, 1, 1001, 3.575434965e-03, 4.384894701e-03, 6.337023402e-01},
+    {WF_IQ4_NL, 2, 1002, 3.128585635e-03, 3.208585637e-03, 5.464281188e-01},
+    {WF_IQ4_NL, 3, 1003, 8.591828634e-03, 1.071544014e-02, 4.377013797e+00},
+    {WF_IQ4_XS, 0, 1000, 1.541180708e-03, 1.627310667e-03, 1.206891412e-01},
+    {WF_IQ4_XS, 1, 1001, 3.618374546e-03, 4.452967942e-03, 6.638977419e-01},
+    {WF_IQ4_XS, 2, 1002, 3.159085698e-03, 3.242075946e-03, 5.641287722e-01},
+    {WF_IQ4_XS, 3, 1003, 8.668934218e-03, 1.092672994e-02, 4.496425182e+00},
 };
 
 static void quantize(wf_type type, const float *importance)
@@ -219,29 +241,35 @@ static void quantize(wf_type type, const float *importance)
     wf_convert_to_f32(type, stored, back, COUNT);
 }
 
-static void test_errors(void **state)
-{
-    (void)state;
-    for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
-        wf_type type = recorded[i].type;
-        make_numbers(recorded[i].kind, recorded[i].seed);
-        quantize(type, NULL);
-        errors e = measure(type);
-        double plain = e.plain / recorded[i].plain, weighted = e.weighted / recorded[i].weighted;
-        print_message("%s, numbers %d: error %.4f of ggml's, weighted %.4f\n", wf_type_name(type),
-                      recorded[i].kind, plain, weighted);
-        assert_true(plain <= 1.00001);
-        assert_true(weighted <= 1.00001 || wf_type_get(type)->block < 256);
-    }
-}
-
-/* Mean square error, weighted by the importance of each column. */
+/* Squared error, weighted by the importance of each column. */
 static double weighed_error(const float *importance)
 {
     double sum = 0;
     for (int i = 0; i < COUNT; i++)
         sum += importance[i % COLUMNS] * pow(back[i] - numbers[i], 2);
     return sum;
+}
+
+static void test_errors(void **state)
+{
+    static float importance[COLUMNS];
+    (void)state;
+    for (size_t i = 0; i < sizeof recorded / sizeof *recorded; i++) {
+        wf_type type = recorded[i].type;
+        make_numbers(recorded[i].kind, recorded[i].seed);
+        for (int c = 0; c < COLUMNS; c++)
+            importance[c] = drawn[1][c] * drawn[1][c];
+        quantize(type, NULL);
+        errors e = measure(type);
+        double plain = e.plain / recorded[i].plain, weighted = e.weighted / recorded[i].weighted;
+        quantize(type, importance);
+        double weighed = sqrt(weighed_error(importance) / recorded[i].importance);
+        print_message("%s, numbers %d: error %.4f of ggml's, weighted %.4f, with importance %.4f\n",
+                      wf_type_name(type), recorded[i].kind, plain, weighted, weighed);
+        assert_true(plain <= 1.00001);
+        assert_true(weighted <= 1.00001 || wf_type_get(type)->block < 256);
+        assert_true(weighed <= 1.00001);
+    }
 }
 
 static void test_importance(void **state)

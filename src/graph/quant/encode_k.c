@@ -39,16 +39,26 @@ static uint16_t away(uint16_t f16)
     return (f16 & 0x7FFF) < 0x7BFF ? (uint16_t)(f16 + 1) : f16;
 }
 
+/* Inserts into a list of `count` values in descending order. */
+static void insert_sorted(float *list, int count, float value)
+{
+    for (; count > 0 && list[count - 1] < value; count--)
+        list[count] = list[count - 1];
+    list[count] = value;
+}
+
 /* ---- Groups with a scale and an offset: q4_K, q5_K, q2_K ---- */
 
 /* Integers of an element are 0 .. most, those of a group 0 .. most_scale. */
 typedef struct {
     int group; /* elements of a group */
     int most, most_scale;
+    /* Few integer scales: a group's m is fitted to each s, and the search starts from several d. */
+    bool coarse;
 } affine_form;
 
 /* Weighs each element by its own size and the root mean square of its group. */
-static void weigh_affine(const float *x, const float *importance, int group, float *w)
+static void weigh_sizes(const float *x, const float *importance, int group, float *w)
 {
     for (int g = 0; g < BLOCK; g += group) {
         float sum = 0;
@@ -60,6 +70,14 @@ static void weigh_affine(const float *x, const float *importance, int group, flo
     }
 }
 
+/* Returns the m that suits a group best with this scale, near `m`. */
+static int fit_m(const affine_form *f, const float *x, const float *w, float scale, float dmin,
+                 int m)
+{
+    float offset = wf_fit_offset(x, w, f->group, scale, -dmin * (float)m, f->most);
+    return dmin > 0 ? clamp(-offset / dmin, 0, f->most_scale) : 0;
+}
+
 /* Finds the integers near s and m, which may be fractions, that suit a group best. Returns their
  * error. */
 static float choose_affine(const affine_form *f, const float *x, const float *w, float d,
@@ -68,9 +86,13 @@ static float choose_affine(const affine_form *f, const float *x, const float *w,
     float best = INFINITY;
     /* The search looks one step to each side of the rounded fractions. */
     int near_s = clamp(s, 0, f->most_scale), near_m = clamp(m, 0, f->most_scale);
-    for (int i = near_s - 1; i <= near_s + 1; i++)
-        for (int k = near_m - 1; k <= near_m + 1; k++) {
-            if (i < 0 || i > f->most_scale || k < 0 || k > f->most_scale)
+    int side = f->coarse ? 0 : 1;
+    for (int i = near_s - 1; i <= near_s + 1; i++) {
+        if (i < 0 || i > f->most_scale)
+            continue;
+        int middle = f->coarse ? fit_m(f, x, w, d * (float)i, dmin, near_m) : near_m;
+        for (int k = middle - side; k <= middle + side; k++) {
+            if (k < 0 || k > f->most_scale)
                 continue;
             float e = wf_fit_error(x, w, f->group, d * (float)i, -dmin * (float)k, 0, f->most);
             if (e < best) {
@@ -79,6 +101,7 @@ static float choose_affine(const affine_form *f, const float *x, const float *w,
                 *best_m = k;
             }
         }
+    }
     return best;
 }
 
@@ -136,13 +159,42 @@ static void round_affine(const affine_form *f, const float *x, const wf_k_block 
     }
 }
 
+/* Replaces *best by a block with these d and dmin if it is better. */
+static void try_affine(const affine_form *f, const float *x, const float *w, const wf_fit *fits,
+                       uint16_t d, uint16_t dmin, wf_k_block *best)
+{
+    wf_k_block next = {.d = d, .dmin = dmin};
+    settle_affine(f, x, w, fits, &next);
+    if (next.error < best->error)
+        *best = next;
+}
+
+/* Starts from the scales of groups in the middle of the order. The largest one is often an outlier,
+ * which leaves the other groups with few steps. */
+static void try_ranks(const affine_form *f, const float *x, const float *w, const wf_fit *fits,
+                      wf_k_block *best)
+{
+    static const int ranks[] = {2, 6};
+    float scale[WF_K_GROUPS], depth[WF_K_GROUPS];
+    for (int g = 0; g < BLOCK / f->group; g++) {
+        insert_sorted(scale, g, fits[g].scale);
+        insert_sorted(depth, g, -fits[g].offset);
+    }
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        /* Without an offset, m still serves to correct the coarse s: steps of d suit that. */
+        float d = scale[ranks[i]], dmin = depth[ranks[i]] > 0 ? depth[ranks[i]] : d;
+        try_affine(f, x, w, fits, wf_fit_store(d / (float)f->most_scale),
+                   wf_fit_store(dmin / (float)f->most_scale), best);
+    }
+}
+
 static void encode_affine(const affine_form *f, const float *x, const float *importance,
                           wf_k_block *out)
 {
     float w[BLOCK], largest = 0, lowest = 0;
     wf_fit fits[WF_K_GROUPS]; /* of each group on its own */
     wf_k_block best = {0};
-    weigh_affine(x, importance, f->group, w);
+    weigh_sizes(x, importance, f->group, w);
     for (int g = 0; g < BLOCK / f->group; g++) {
         fits[g] = wf_fit_affine(x + g * f->group, w + g * f->group, f->group, f->most, true);
         largest = magnitude(largest, fits[g].scale);
@@ -152,10 +204,10 @@ static void encode_affine(const affine_form *f, const float *x, const float *imp
     best.d = wf_fit_store(largest / (float)f->most_scale);
     best.dmin = wf_fit_store(-lowest / (float)f->most_scale);
     settle_affine(f, x, w, fits, &best);
-    wf_k_block wider = {.d = away(best.d), .dmin = away(best.dmin)}; /* see away */
-    settle_affine(f, x, w, fits, &wider);
-    if (wider.error < best.error)
-        best = wider;
+    if (f->coarse)
+        try_ranks(f, x, w, fits, &best);
+    else
+        try_affine(f, x, w, fits, away(best.d), away(best.dmin), &best); /* see away */
     for (int turn = 0; turn < TURNS; turn++) {
         wf_k_block next;
         refit_affine(f, x, w, &best, &next);
@@ -207,7 +259,7 @@ void wf_encode_q4_k(const float *x, const float *importance, void *block)
 
 void wf_encode_q2_k(const float *x, const float *importance, void *block)
 {
-    const affine_form form = {.group = 16, .most = 3, .most_scale = 15};
+    const affine_form form = {.group = 16, .most = 3, .most_scale = 15, .coarse = true};
     wf_block_q2_k *to = block;
     wf_k_block b;
     encode_affine(&form, x, importance, &b);
@@ -228,6 +280,10 @@ typedef struct {
     int scale_lo, scale_hi; /* of s; -scale_lo > scale_hi */
     bool levels;
     int lo, hi;
+    /* With few integers: starts from so many groups below the one with the largest scale, and at
+     * last looks so far for the s of each group. */
+    int ranks, reach;
+    bool squares; /* elements weigh by their squares, not by their size */
 } scaled_form;
 
 enum { GROUPS_MAX = 16 };
@@ -241,16 +297,25 @@ typedef struct {
 
 /* Weighs by squares. A share of the group's mean square keeps small elements from weighing
  * nothing. */
-static void weigh_scaled(const float *x, const float *importance, int group, float *w)
+static void weigh_squares(const float *x, int group, float *w)
 {
     for (int g = 0; g < BLOCK; g += group) {
         float sum = 0;
         for (int i = 0; i < group; i++)
             sum += x[g + i] * x[g + i];
         for (int i = 0; i < group; i++)
-            w[g + i] =
-                importance ? importance[g + i] : x[g + i] * x[g + i] + 0.25f * sum / (float)group;
+            w[g + i] = x[g + i] * x[g + i] + 0.25f * sum / (float)group;
     }
+}
+
+static void weigh_scaled(const scaled_form *f, const float *x, const float *importance, float *w)
+{
+    if (importance)
+        memcpy(w, importance, BLOCK * sizeof *w);
+    else if (f->squares)
+        weigh_squares(x, f->group, w);
+    else
+        weigh_sizes(x, NULL, f->group, w);
 }
 
 /* Returns the best scale of one group. */
@@ -266,16 +331,16 @@ static float error_scaled(const scaled_form *f, const float *x, const float *w, 
                      : wf_fit_error(x, w, f->group, scale, 0, f->lo, f->hi);
 }
 
-/* Chooses each group's integer scale for the current d, among the three nearest. */
+/* Chooses each group's integer scale for the current d, at most `reach` from the nearest. */
 static void settle_scaled(const scaled_form *f, const float *x, const float *w, const float *scale,
-                          guess *b)
+                          int reach, guess *b)
 {
     float d = wf_f16_to_f32(b->d);
     b->error = 0;
     for (int g = 0; g < BLOCK / f->group; g++) {
         float best = INFINITY;
         int near = d != 0 ? clamp(scale[g] / d, f->scale_lo, f->scale_hi) : 0;
-        for (int s = near - 1; s <= near + 1; s++) {
+        for (int s = near - reach; s <= near + reach; s++) {
             if (s < f->scale_lo || s > f->scale_hi)
                 continue;
             float e = error_scaled(f, x + g * f->group, w + g * f->group, d * (float)s);
@@ -308,28 +373,45 @@ static void refit_scaled(const scaled_form *f, const float *x, const float *w, c
         next->d = wf_fit_store((float)(xs / ss));
 }
 
+/* Replaces *best by a block with this d if it is better. */
+static void try_scaled(const scaled_form *f, const float *x, const float *w, const float *scale,
+                       uint16_t d, guess *best)
+{
+    guess next = {.d = d};
+    settle_scaled(f, x, w, scale, 1, &next);
+    if (next.error < best->error)
+        *best = next;
+}
+
 static void encode_scaled(const scaled_form *f, const float *x, const float *importance, guess *out)
 {
-    float w[BLOCK], scale[GROUPS_MAX], most = 0;
+    float w[BLOCK], scale[GROUPS_MAX], size[GROUPS_MAX], most = 0;
     guess best = {0};
-    weigh_scaled(x, importance, f->group, w);
+    weigh_scaled(f, x, importance, w);
     for (int g = 0; g < BLOCK / f->group; g++) {
         scale[g] = fit_scaled(f, x + g * f->group, w + g * f->group);
         most = magnitude(most, scale[g]);
+        insert_sorted(size, g, fabsf(scale[g]));
     }
     best.d = wf_fit_store(most / (float)f->scale_lo); /* s reaches further below 0 than above */
-    settle_scaled(f, x, w, scale, &best);
-    guess wider = {.d = away(best.d)};
-    settle_scaled(f, x, w, scale, &wider);
-    if (wider.error < best.error)
-        best = wider;
+    settle_scaled(f, x, w, scale, 1, &best);
+    try_scaled(f, x, w, scale, away(best.d), &best); /* see away */
+    for (int rank = 1; rank <= f->ranks; rank++)     /* see try_ranks */
+        try_scaled(f, x, w, scale, wf_fit_store(copysignf(size[rank], most) / (float)f->scale_lo),
+                   &best);
     for (int turn = 0; turn < TURNS; turn++) {
         guess next;
         refit_scaled(f, x, w, &best, &next);
-        settle_scaled(f, x, w, scale, &next);
+        settle_scaled(f, x, w, scale, 1, &next);
         if (!(next.error < best.error))
             break;
         best = next;
+    }
+    if (f->reach > 1) {
+        guess next = best;
+        settle_scaled(f, x, w, scale, f->reach, &next);
+        if (next.error < best.error)
+            best = next;
     }
     *out = best;
 }
@@ -344,7 +426,8 @@ static float unscaled(const scaled_form *f, const guess *b, const float *x, int 
 /* Splits each 6-bit integer q (0 .. 63) into 4 low and 2 high bits, in the layout of codec.h. */
 void wf_encode_q6_k(const float *x, const float *importance, void *block)
 {
-    const scaled_form f = {.group = 16, .scale_lo = -128, .scale_hi = 127, .lo = -32, .hi = 31};
+    const scaled_form f = {
+        .group = 16, .scale_lo = -128, .scale_hi = 127, .lo = -32, .hi = 31, .squares = true};
     wf_block_q6_k *to = block;
     guess b;
     encode_scaled(&f, x, importance, &b);
@@ -362,7 +445,8 @@ void wf_encode_q6_k(const float *x, const float *importance, void *block)
 
 void wf_encode_q3_k(const float *x, const float *importance, void *block)
 {
-    const scaled_form f = {.group = 16, .scale_lo = -32, .scale_hi = 31, .lo = -4, .hi = 3};
+    const scaled_form f = {
+        .group = 16, .scale_lo = -32, .scale_hi = 31, .lo = -4, .hi = 3, .ranks = 2, .reach = 8};
     wf_block_q3_k *to = block;
     guess b;
     encode_scaled(&f, x, importance, &b);

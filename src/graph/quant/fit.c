@@ -53,6 +53,20 @@ float wf_fit_error(const float *x, const float *w, int n, float scale, float off
     return (float)total(sum);
 }
 
+float wf_fit_offset(const float *x, const float *w, int n, float scale, float offset, int most)
+{
+    const float inverse = scale != 0 ? 1 / scale : 0, high = (float)most;
+    float sum[LANES] = {0}, weights[LANES] = {0};
+    for (int i = 0; i < n; i += LANES)
+        for (int l = 0; l < LANES; l++) {
+            float q = wf_fit_nearest((x[i + l] - offset) * inverse, 0, high);
+            sum[l] += w[i + l] * (x[i + l] - scale * q);
+            weights[l] += w[i + l];
+        }
+    double all = total(weights);
+    return all > 0 ? (float)(total(sum) / all) : offset;
+}
+
 /* ---- Scale alone ---- */
 
 typedef struct {
@@ -97,8 +111,9 @@ float wf_fit_scale(const float *x, const float *w, int n, int lo, int hi)
     /* `reach` is the integer that the extreme element is mapped to: around the low or the high end,
      * within and beyond the range. Beyond it, that element is clipped and all others get finer
      * steps. */
+    const int stride = hi < 7 ? 3 : 1; /* with few integers, small steps find nothing new */
     for (int end = 0; end < 2; end++)
-        for (int step = -12; step <= 9; step++) {
+        for (int step = hi < 7 ? -9 : -12; step <= 9; step += stride) {
             float reach = end ? high + 0.1f * (float)step : low - 0.1f * (float)step;
             scale_guess s = solve_scale(x, w, n, reach / most, low, high);
             if (s.gain > best.gain)
@@ -182,7 +197,8 @@ wf_fit wf_fit_affine(const float *x, const float *w, int n, int most, bool below
     if (range < NOTHING)
         return (wf_fit){0, g.base};
     affine_guess best = {INFINITY, range / g.high, 0};
-    for (int step = -12; step <= 10; step++) {
+    const int stride = most < 15 ? 2 : 1; /* as in wf_fit_scale */
+    for (int step = -12; step <= 10; step += stride) {
         /* Offset 0 relative to base: the smallest element maps to integer 0. */
         affine_guess a = solve_affine(&g, (g.high + 0.1f * (float)step) / range, 0);
         if (a.error < best.error)
@@ -200,11 +216,14 @@ wf_fit wf_fit_affine(const float *x, const float *w, int n, int most, bool below
 /* ---- Levels ---- */
 
 /* Pairs of neighbouring levels. */
-#define STEPS(X)                                                                             \
-    X(-127, -104)                                                                            \
-    X(-104, -83)                                                                             \
-    X(-83, -65) X(-65, -49) X(-49, -35) X(-35, -22) X(-22, -10) X(-10, 1) X(1, 13) X(13, 25) \
-        X(25, 38) X(38, 53) X(53, 69) X(69, 89) X(89, 113)
+#define STEPS(X)  \
+    X(-127, -104) \
+    X(-104, -83)  \
+    X(-83, -65)   \
+    X(-65, -49)   \
+    X(-49, -35)   \
+    X(-35, -22)   \
+    X(-22, -10) X(-10, 1) X(1, 13) X(13, 25) X(25, 38) X(38, 53) X(53, 69) X(69, 89) X(89, 113)
 enum { LOW_LEVEL = -127, HIGH_LEVEL = 113 };
 /* x is above the point halfway between both. */
 #define ABOVE(x, a, b) ((x) > 0.5f * ((a) + (b)))

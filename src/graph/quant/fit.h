@@ -36,6 +36,10 @@ typedef struct {
 /* Returns the best scale and offset for q in [0, most]. below: the offset must not be positive. */
 wf_fit wf_fit_affine(const float *x, const float *w, int n, int most, bool below);
 
+/* Rounds by `scale` and `offset` to integers in [0, most], then returns the best offset for those
+ * integers. */
+float wf_fit_offset(const float *x, const float *w, int n, float scale, float offset, int most);
+
 /* Rounds a scale to a finite f16. The result is 0 only for scales below 2^-28; the smallest f16 is
  * 2^-24. */
 uint16_t wf_fit_store(float scale);
