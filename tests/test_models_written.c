@@ -137,9 +137,11 @@ static void compare_quantized(wf_ctx *ctx, const char *name, const char *type)
 static void quantized_weights(void **state)
 {
     static const char *const rows[][2] = {
-        {"gpt2", "q8_0"},       {"llama", "q8_0"},   {"llama", "q4_0"}, {"llama", "q4_1"},
-        {"llama", "q4_K"},      {"llama", "q6_K"},   {"llama", "q5_0"}, {"llama", "q5_K"},
-        {"llama-bias", "q4_0"}, {"mistral", "q8_0"}, {"qwen2", "q4_1"}, {"qwen3", "q4_0"},
+        {"gpt2", "q8_0"},    {"llama", "q8_0"},      {"llama", "q4_0"},   {"llama", "q4_1"},
+        {"llama", "q4_K"},   {"llama", "q6_K"},      {"llama", "q5_0"},   {"llama", "q5_K"},
+        {"llama", "q5_1"},   {"llama", "q3_K"},      {"llama", "q2_K"},   {"llama", "iq4_nl"},
+        {"llama", "iq4_xs"}, {"llama-bias", "q4_0"}, {"mistral", "q8_0"}, {"qwen2", "q4_1"},
+        {"qwen3", "q4_0"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         compare_quantized(*state, rows[i][0], rows[i][1]);

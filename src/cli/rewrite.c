@@ -165,8 +165,9 @@ const wf_help_table wf_rewrite_types = {
     .title = "types",
     .rows = wf_recipe_words,
     .closing =
-        "GGUF files store vectors and position embeddings as f32. Types below 6 bits store the "
-        "output matrix, or a tied embedding, as q6_K. Rows that are not a multiple of 256 use q4_1 "
-        "instead of q4_K and q8_0 instead of the other types with blocks of 256. Q4_K_M and Q4_K_S "
-        "use q6_K where other programs use q5_K.",
+        "The types of all matrices are those that llama.cpp chooses for the same name. GGUF files "
+        "store vectors and position embeddings as f32. Quantized types but q8_0 store the output "
+        "matrix, or a tied embedding, as q6_K. Rows that are not a multiple of 256 use q4_0 instead "
+        "of q2_K and q3_K, q5_0 instead of q4_K, q5_1 instead of q5_K, q8_0 instead of q6_K, and "
+        "iq4_nl instead of iq4_xs.",
 };

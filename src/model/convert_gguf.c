@@ -340,8 +340,8 @@ static wf_type type_of(const wf_convert *c, const wf_model_weight_info *w)
 {
     if (w->shape.n < 2)
         return WF_F32;
-    return c->recipe ? wf_recipe_type(c->recipe, c->options->pure, &c->m->config, w->name,
-                                      wf_dims_last(&w->shape))
+    const wf_recipe_use use = {.config = &c->m->config, .pure = c->options->pure};
+    return c->recipe ? wf_recipe_type(c->recipe, &use, w->name, wf_dims_last(&w->shape))
                      : w->from->type;
 }
 

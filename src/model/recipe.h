@@ -2,8 +2,8 @@
 /*
  * recipe.h - the type of each weight in a converted model: the names that `weft quantize` accepts.
  *
- * A recipe is one type for all matrices, or a mixture with more bits for sensitive matrices.
- * Vectors and the position table are always f32.
+ * A recipe is one type for most matrices and rules that give some matrices another. Recipes, rules
+ * and file types are those of llama.cpp. Vectors and the position table are always f32.
  */
 #ifndef WF_MODEL_RECIPE_H
 #define WF_MODEL_RECIPE_H
@@ -11,11 +11,20 @@
 #include "graph/type.h"
 #include "model/config.h"
 
+/* Which rules of recipe.c apply. The output matrix, or a tied embedding, has q6_K in all recipes of
+ * quantized types but q8_0. */
 typedef enum {
-    WF_MIX_NONE,  /* one type for all */
-    WF_MIX_HEAD,  /* the output matrix, or a tied embedding, in q6_K */
-    WF_MIX_SMALL, /* also attn_v and ffn_down of the first layers in q6_K */
-    WF_MIX_MEDIUM /* also attn_v and ffn_down of about half of the layers */
+    WF_MIX_NONE,
+    WF_MIX_Q2_K,
+    WF_MIX_Q2_K_S,
+    WF_MIX_Q3_K_M,
+    WF_MIX_Q3_K_L,
+    WF_MIX_Q4_0,
+    WF_MIX_Q4_K_S,
+    WF_MIX_Q4_K_M,
+    WF_MIX_Q5_0,
+    WF_MIX_Q5_K_M,
+    WF_MIX_IQ4
 } wf_recipe_mix;
 
 typedef struct {
@@ -35,9 +44,15 @@ wf_status wf_recipe_find(wf_ctx *ctx, const char *name, const wf_recipe **out);
  * (weft_quant.def). Quantized types only. */
 wf_type wf_recipe_stand_in(wf_type type);
 
-/* Returns the type of the matrix `name`, with rows of so many columns, in a GGUF file. pure: no
- * mixture. */
-wf_type wf_recipe_type(const wf_recipe *r, bool pure, const wf_config *config, const char *name,
+/* The model that a recipe is for. */
+typedef struct {
+    const wf_config *config;
+    bool pure;    /* no rules: one type for all matrices */
+    bool weighed; /* an importance matrix weighs the errors */
+} wf_recipe_use;
+
+/* Returns the type of the matrix `name`, with rows of so many columns, in a GGUF file. */
+wf_type wf_recipe_type(const wf_recipe *r, const wf_recipe_use *use, const char *name,
                        int64_t columns);
 
 #endif
