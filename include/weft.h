@@ -789,13 +789,23 @@ typedef struct {
 
 /* ---- Conversion ---------------------------------------------------------------------------- */
 
+/* The type of single matrices of a GGUF file. */
+typedef struct {
+    const char *pattern; /* POSIX extended regular expression, searched in names of matrices */
+    const char *type;    /* "f16", "q8_0", ...: a type, not a recipe */
+} wf_tensor_type;
+
 typedef struct {
     /* Type of the matrices: "f32", "q8_0", "Q4_K_M", ... (`weft quantize --help` lists all). NULL:
      * keep. Vectors become f32. A matrix whose rows are not whole blocks gets the nearest type that
      * fits. A Hugging Face folder holds only f32, f16 and bf16: quantized weights become f16, and
      * vectors get the matrices' type if that loses nothing. */
     const char *type;
-    bool pure;            /* use one type for all matrices instead of the recipe's mixture */
+    bool pure; /* use one type for all matrices instead of the recipe's mixture */
+    /* Override the types of matrices by name; the first match decides. Every pattern must match a
+     * matrix, and blocks of its type must divide the rows. GGUF files only. */
+    const wf_tensor_type *tensor_types;
+    int tensor_type_count;
     bool requantize;      /* allow quantizing weights that are already quantized */
     uint64_t split_bytes; /* most bytes of weights per file; default: do not split */
     /* Adapters to merge into the weights. Merging into quantized weights requires `type`. */

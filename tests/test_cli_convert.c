@@ -76,6 +76,13 @@ static void converts(void **state)
     wt_ok(*state, wf_model_open(*state, wt_path(&scratch, "c.gguf"), &m));
     assert_int_equal(wf_model_find_weight(m, "output.weight")->type, WF_Q4_K);
     wf_model_close(m);
+    succeeds("quantize " MODEL
+             " $D/t.gguf q4_0 --tensor-type 'attn_v=q6_K' --tensor-type attn=Q5_1");
+    wt_ok(*state, wf_model_open(*state, wt_path(&scratch, "t.gguf"), &m));
+    assert_int_equal(wf_model_find_weight(m, "blk.0.attn_v.weight")->type, WF_Q6_K);
+    assert_int_equal(wf_model_find_weight(m, "blk.0.attn_q.weight")->type, WF_Q5_1);
+    assert_int_equal(wf_model_find_weight(m, "blk.0.ffn_up.weight")->type, WF_Q4_0);
+    wf_model_close(m);
     fails("quantize $D/b.gguf $D/d.gguf q4_0", 2, "is already quantized");
     assert_non_null(strstr(err, "--allow-requantize"));
     succeeds("quantize $D/b.gguf $D/d.gguf q4_0 --allow-requantize");
@@ -106,6 +113,8 @@ static void mistakes(void **state)
     fails("convert", 2, "MODEL or OUT is missing");
     fails("convert " MODEL, 2, "MODEL or OUT is missing");
     fails("convert " MODEL " $D/x.gguf y", 2, "one argument too many");
+    fails("convert " MODEL " $D/x.gguf --tensor-type attn_v", 2,
+          "--tensor-type must be REGEX=TYPE, such as attn_v=q8_0, not 'attn_v'");
     fails("convert " MODEL " $D/x.gguf --split-size 2X", 2,
           "a size in bytes such as 500M or 2G, not '2X'");
     fails("convert " MODEL " $D/x.gguf --split-size 0", 2, "a size in bytes such as");

@@ -417,6 +417,75 @@ static void quantizes(void **state)
     wt_scratch_remove(&p.s);
 }
 
+/* Patterns give single matrices another type: the first that matches decides. */
+static void types_of_single_matrices(void **state)
+{
+    static const wf_tensor_type rules[] = {
+        {"^blk\\.[0-9]+\\.attn_(q|k)", "q8_0"}, {"attn_q", "q2_K"}, {"ffn_down|^output", "F16"}};
+    static const struct {
+        const char *name;
+        wf_type type;
+    } want[] = {
+        {"blk.0.attn_q.weight", WF_Q8_0}, {"blk.0.attn_k.weight", WF_Q8_0},
+        {"blk.0.attn_v.weight", WF_Q4_0}, {"blk.0.ffn_down.weight", WF_F16},
+        {"blk.0.ffn_up.weight", WF_Q4_0}, {"output.weight", WF_F16},
+        {"output_norm.weight", WF_F32}, /* a vector: patterns are for matrices */
+        {"token_embd.weight", WF_Q4_0},
+    };
+    paths p;
+    paths_make(&p);
+    convert_ok(
+        *state, fixture("llama"), p.gguf,
+        &(wf_convert_options){.type = "q4_0", .tensor_types = rules, .tensor_type_count = 3});
+    wf_model *m = open_ok(*state, p.gguf);
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++)
+        assert_int_equal(wf_model_find_weight(m, want[i].name)->type, want[i].type);
+    wf_model_close(m);
+    /* Without a recipe the other matrices keep their types, and the file's type is that of most. */
+    int64_t file_type = 0;
+    convert_ok(*state, fixture("llama"), p.other,
+               &(wf_convert_options){.tensor_types = rules, .tensor_type_count = 1});
+    m = open_ok(*state, p.other);
+    assert_int_equal(wf_model_find_weight(m, "blk.0.attn_q.weight")->type, WF_Q8_0);
+    assert_int_equal(wf_model_find_weight(m, "blk.0.attn_v.weight")->type, WF_BF16);
+    wt_ok(*state, wf_gguf_get_int(m->gguf, "general.file_type", 0, 100, &file_type));
+    assert_int_equal(file_type, 32);
+    wf_model_close(m);
+    wt_scratch_remove(&p.s);
+}
+
+static void refuses_patterns(void **state)
+{
+    static const struct {
+        wf_tensor_type rule;
+        const char *words;
+    } wrong[] = {
+        {{"attn_(q", "q8_0"}, "the pattern 'attn_(q' is not a regular expression: "},
+        {{"", "q8_0"}, "has 0 bytes; it must have 1 to 1000"},
+        {{"blk\\.\\d+", "q8_0"}, "the pattern 'blk\\.\\d+' contains \\d, which POSIX"},
+        {{"attn_q", "q9_K"}, "unknown type 'q9_K' for single tensors; use one of: f32, f16"},
+        {{"attn_q", "Q4_K_M"}, "unknown type 'Q4_K_M' for single tensors"},
+        {{"attn_x", "q8_0"}, "no matrix has a name that matches 'attn_x'"},
+        {{"output_norm", "q8_0"}, "no matrix has a name that matches 'output_norm'"},
+        {{"attn_q", "q4_K"},
+         "blk.0.attn_q.weight cannot be q4_K: its rows have 64 elements, not a multiple of the "
+         "block of 256"},
+    };
+    paths p;
+    paths_make(&p);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        const wf_convert_options o = {
+            .type = "q8_0", .tensor_types = &wrong[i].rule, .tensor_type_count = 1};
+        refused(*state, fixture("mistral"), p.gguf, &o, WF_ERR_USAGE, wrong[i].words);
+        assert_int_equal(wf_path_look(p.gguf), WF_PATH_NONE);
+    }
+    const wf_tensor_type half = {"attn_q", "f16"};
+    refused(*state, fixture("mistral"), p.folder,
+            &(wf_convert_options){.tensor_types = &half, .tensor_type_count = 1}, WF_ERR_USAGE,
+            "types of single tensors need a GGUF file");
+    wt_scratch_remove(&p.s);
+}
+
 /* The written file must not depend on the number of threads. */
 static void same_for_any_threads(void **state)
 {
@@ -850,13 +919,29 @@ static void cancelled(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(round_trips),      wt_test(keeps_tokenizer),     wt_test(keeps_ends),
-        wt_test(fills_vocabulary), wt_test(interleaves_rows),    wt_test(crosses),
-        wt_test(crosses_blocks),   wt_test(quantizes),           wt_test(same_for_any_threads),
-        wt_test(splits),           wt_test(leaves_no_old_files), wt_test(refuses),
-        wt_test(keeps_magnitude),  wt_test(keeps_rope),          wt_test(keeps_scales),
-        wt_test(refuses_keys),     wt_test(reads_keys),          wt_test(out_of_memory),
-        wt_test(disk_full),        wt_test(cancelled),           wt_test(refuses_unknown_rope),
+        wt_test(round_trips),
+        wt_test(keeps_tokenizer),
+        wt_test(keeps_ends),
+        wt_test(fills_vocabulary),
+        wt_test(interleaves_rows),
+        wt_test(crosses),
+        wt_test(crosses_blocks),
+        wt_test(quantizes),
+        wt_test(types_of_single_matrices),
+        wt_test(refuses_patterns),
+        wt_test(same_for_any_threads),
+        wt_test(splits),
+        wt_test(leaves_no_old_files),
+        wt_test(refuses),
+        wt_test(keeps_magnitude),
+        wt_test(keeps_rope),
+        wt_test(keeps_scales),
+        wt_test(refuses_keys),
+        wt_test(reads_keys),
+        wt_test(out_of_memory),
+        wt_test(disk_full),
+        wt_test(cancelled),
+        wt_test(refuses_unknown_rope),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@ static struct {
     const char *type, *split_size;
     int64_t threads; /* -1: all cores */
     bool pure, requantize, overwrite;
-    wf_values lora;
+    wf_values lora, tensor_types;
 } options = {.threads = -1};
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
@@ -21,11 +21,16 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         WF_TRY(wf_rewrite_size(ctx, "--split-size", options.split_size, &o.split_bytes));
     o.threads = options.threads > 0 ? (int)options.threads : 0;
     wf_lora lora[WF_MAX_VALUES];
+    wf_tensor_type types[WF_MAX_VALUES];
     wf_arena arena;
     wf_arena_init(&arena, ctx);
     o.lora = lora;
     o.loras = options.lora.count;
+    o.tensor_types = types;
+    o.tensor_type_count = options.tensor_types.count;
     wf_status status = wf_lora_parse(&arena, &options.lora, lora);
+    if (status == WF_OK)
+        status = wf_rewrite_tensor_types(&arena, &options.tensor_types, types);
     if (status == WF_OK)
         status = wf_rewrite(ctx, operands[0], operands[1], options.overwrite, &o);
     wf_arena_free(&arena);
@@ -35,6 +40,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 static const wf_flag flags[] = {
     {"type", 0, "T", "type of the weights", .text = &options.type, .fallback = "unchanged",
      .offer = {.words = wf_recipe_words}},
+    WF_FLAG_TENSOR_TYPE(&options.tensor_types),
     WF_FLAG_LORA(&options.lora),
     {"split-size", 0, "SIZE", "maximum size of a file in bytes, such as 2G",
      .text = &options.split_size, .fallback = "one file"},

@@ -6,11 +6,17 @@
 
 static struct {
     bool pure, requantize, overwrite;
+    wf_values tensor_types;
 } options;
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
-    wf_convert_options o = {.pure = options.pure, .requantize = options.requantize};
+    wf_tensor_type types[WF_MAX_VALUES];
+    wf_convert_options o = {.pure = options.pure,
+                            .requantize = options.requantize,
+                            .tensor_types = types,
+                            .tensor_type_count = options.tensor_types.count};
+    wf_arena arena;
     if (count < 3)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "IN, OUT or TYPE is missing; usage: weft quantize IN OUT Q4_K_M");
@@ -20,10 +26,16 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
                        "'%s' does not end in .gguf; a quantized model is a GGUF file", operands[1]);
     if (count > 3)
         WF_TRY(wf_rewrite_threads(ctx, operands[3], &o.threads));
-    return wf_rewrite(ctx, operands[0], operands[1], options.overwrite, &o);
+    wf_arena_init(&arena, ctx);
+    wf_status status = wf_rewrite_tensor_types(&arena, &options.tensor_types, types);
+    if (status == WF_OK)
+        status = wf_rewrite(ctx, operands[0], operands[1], options.overwrite, &o);
+    wf_arena_free(&arena);
+    return status;
 }
 
 static const wf_flag flags[] = {
+    WF_FLAG_TENSOR_TYPE(&options.tensor_types),
     {"pure", 0, NULL, "use one type for all matrices, without a mixture", .on = &options.pure},
     {"allow-requantize", 0, NULL, "also quantize weights that are quantized already",
      .on = &options.requantize},
@@ -42,7 +54,8 @@ const wf_command wf_cmd_quantize = {
         "is the number of CPU threads (default: all cores).",
     .table = &wf_rewrite_types,
     .examples = {"weft quantize smollm2.gguf smollm2-q4.gguf Q4_K_M",
-                 "weft quantize SmolLM2-135M-Instruct smollm2-q8.gguf q8_0 4"},
+                 "weft quantize SmolLM2-135M-Instruct smollm2-q8.gguf q8_0 4",
+                 "weft quantize model.gguf out.gguf Q3_K_M --tensor-type 'attn_v|ffn_down=q6_K'"},
     .flags = flags,
     .run = run,
 };

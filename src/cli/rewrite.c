@@ -154,6 +154,22 @@ wf_status wf_rewrite_threads(wf_ctx *ctx, const char *text, int *out)
     return WF_OK;
 }
 
+wf_status wf_rewrite_tensor_types(wf_arena *arena, const wf_values *values, wf_tensor_type *out)
+{
+    for (int i = 0; i < values->count; i++) {
+        const char *text = values->item[i], *equals = strrchr(text, '=');
+        if (!equals || equals == text || !equals[1])
+            return wf_fail(arena->ctx, WF_ERR_USAGE,
+                           "--tensor-type must be REGEX=TYPE, such as attn_v=q8_0, not '%s'", text);
+        char *pattern = wf_arena_copy(arena, text, strlen(text) + 1);
+        if (!pattern)
+            return WF_ERR_MEMORY;
+        pattern[equals - text] = '\0';
+        out[i] = (wf_tensor_type){.pattern = pattern, .type = equals + 1};
+    }
+    return WF_OK;
+}
+
 bool wf_recipe_words(int index, const char **name, const char **doc)
 {
     *name = wf_recipes[index].name;

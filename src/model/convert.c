@@ -135,6 +135,12 @@ static wf_status convert(wf_convert *c)
     bool gguf = wf_path_ends(c->path, ".gguf");
     if (c->options->type)
         WF_TRY(wf_recipe_find(c->ctx, c->options->type, &c->recipe));
+    if (c->options->tensor_type_count > 0 && !gguf)
+        return wf_fail(
+            c->ctx, WF_ERR_USAGE,
+            "types of single tensors need a GGUF file; choose a path that ends in .gguf");
+    WF_TRY(wf_overrides_make(c->ctx, c->options->tensor_types, c->options->tensor_type_count,
+                             &c->overrides));
     WF_TRY(check_itself(c, gguf));
     WF_TRY(
         wf_adapters_open(c->ctx, c->options->lora, c->options->loras, &c->m->config, &c->adapters));
@@ -145,7 +151,11 @@ wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
                            const wf_convert_options *options)
 {
     static const wf_convert_options none;
-    wf_convert c = {.m = model, .ctx = ctx, .path = path, .options = options ? options : &none};
+    wf_convert c = {.m = model,
+                    .ctx = ctx,
+                    .overrides = {.ctx = ctx},
+                    .path = path,
+                    .options = options ? options : &none};
     c.threads = c.options->threads > 0 ? c.options->threads : wf_threads_available();
     c.threads = c.threads < MOST_THREADS ? c.threads : MOST_THREADS;
     wf_arena_init(&c.arena, ctx);
@@ -155,6 +165,7 @@ wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
     if (status != WF_OK && ctx != model->ctx && ctx->status == WF_OK)
         wf_fail(ctx, status, "%s", wf_ctx_message(model->ctx));
     wf_adapters_close(&c.adapters);
+    wf_overrides_free(&c.overrides);
     wf_arena_free(&c.arena);
     return status;
 }

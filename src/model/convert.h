@@ -10,6 +10,7 @@
 
 #include "model/adapter.h"
 #include "model/model.h"
+#include "model/override.h"
 #include "model/recipe.h"
 #include "model/rows.h"
 
@@ -32,6 +33,7 @@ typedef struct {
     const char *path;
     const wf_convert_options *options; /* never NULL */
     const wf_recipe *recipe;           /* NULL: keep the types */
+    wf_overrides overrides;            /* of the recipe's types, or of the kept ones */
     int threads;
     wf_adapters adapters;  /* to merge into the weights */
     wf_arena arena;        /* owns names and lists */

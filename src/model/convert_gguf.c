@@ -307,10 +307,11 @@ static wf_status put_types(const wf_convert *c, keys *k)
 static wf_status copy_keys(const wf_convert *c, keys *k)
 {
     const wf_gguf *f = c->m->gguf;
+    const bool retyped = c->recipe || c->overrides.count > 0;
     for (int i = 0; i < f->pairs; i++)
-        if (!c->recipe || !says_types(f->pair[i].key))
+        if (!retyped || !says_types(f->pair[i].key))
             WF_TRY(wf_gguf_write_pair(k->w, &f->pair[i]));
-    return c->recipe ? put_types(c, k) : WF_OK;
+    return retyped ? put_types(c, k) : WF_OK;
 }
 
 static wf_status put_keys(const wf_convert *c, keys *k)
@@ -335,14 +336,18 @@ static wf_status put_keys(const wf_convert *c, keys *k)
 
 /* ---- Tensors ---- */
 
-/* Vectors are f32 in GGUF files. */
-static wf_type type_of(const wf_convert *c, const wf_model_weight_info *w)
+/* Vectors are f32 in GGUF files, and so is the position table. */
+static wf_status choose_type(wf_convert *c, const wf_model_weight_info *w, wf_type *out)
 {
-    if (w->shape.n < 2)
-        return WF_F32;
     const wf_recipe_use use = {.config = &c->m->config, .pure = c->options->pure};
-    return c->recipe ? wf_recipe_type(c->recipe, &use, w->name, wf_dims_last(&w->shape))
-                     : w->from->type;
+    const int64_t columns = wf_dims_last(&w->shape);
+    *out = WF_F32;
+    if (w->shape.n < 2)
+        return WF_OK;
+    *out = c->recipe ? wf_recipe_type(c->recipe, &use, w->name, columns) : w->from->type;
+    if (strcmp(w->name, "position_embd.weight") == 0)
+        return WF_OK;
+    return wf_overrides_apply(&c->overrides, w->name, columns, out);
 }
 
 static void add_factors(wf_convert *c, const char *name, const float *factors)
@@ -386,15 +391,18 @@ static wf_status list_items(wf_convert *c)
         char other[WF_NAME_BYTES];
         const wf_weight_name *row =
             wf_family_hugging_face(c->m->config.family, w->name, true, other);
+        wf_type type;
+        WF_TRY(choose_type(c, w, &type));
         c->item[c->items++] = (wf_convert_item){
             .name = w->name,
-            .type = type_of(c, w),
+            .type = type,
             .shape = w->shape,
             .from = w->from,
             .weight = w->name,
             .transpose = w->transposed,
             .order = wf_rows_order(&c->m->config, row, c->m->config.rope[0].interleaved, true)};
     }
+    WF_TRY(wf_overrides_check(&c->overrides));
     WF_TRY(add_divisors(c));
     return wf_convert_check(c);
 }
