@@ -129,14 +129,23 @@ typedef struct {
     float scale[DEPTH][WF_VL], min[DEPTH][WF_VL];
 } apart;
 
-/* Bytes from a block's tile to the next block's. */
-#define STEP(type) ((type) == WF_Q6_K ? 3 * WORDS : WORDS)
-
-/* q6_K: stores the two digits of integer x group scale. `by` holds the scale in both i16 of each
- * lane. */
-WF_INLINE void store_digits(vi bytes, vi by, uint8_t *low, uint8_t *high)
+/* Whether weights have two digits: integers times the scales of groups exceed i8. */
+WF_INLINE bool two_digits(wf_type type)
 {
-    const vi byte = vi_set(0x00ff00ff), offset = vi_set(WF_QUANT_OFFSET(WF_Q6_K) * 0x00010001);
+    return wf_quant_grouped(type);
+}
+
+/* Bytes from a block's tile to the next block's. */
+WF_INLINE int step_of(bool two)
+{
+    return two ? 3 * WORDS : WORDS;
+}
+
+/* Stores the two digits of (integer - offset) x group scale. `by` holds the scale in both i16 of each
+ * lane. */
+WF_INLINE void store_digits(vi bytes, int less, vi by, uint8_t *low, uint8_t *high)
+{
+    const vi byte = vi_set(0x00ff00ff), offset = vi_set(less * 0x00010001);
     vi even = vp_mul(vp_sub(vi_and(bytes, byte), offset), by);
     vi odd = vp_mul(vp_sub(vp_shr(bytes, 8), offset), by);
     vi_store(low, vi_or(vi_and(even, byte), vp_shl(odd, 8)));
@@ -148,30 +157,28 @@ WF_INLINE void store_digits(vi bytes, vi by, uint8_t *low, uint8_t *high)
 /* Unpacks one part of a panel to block `at`. */
 WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int at, apart *to)
 {
-    uint8_t *words = to->words + at * STEP(type) + (type == WF_Q6_K ? WORDS : 0);
+    const wf_quant_layout *y = &wf_quant_layouts[type];
+    const bool two = two_digits(type);
+    uint8_t *words = to->words + at * step_of(two) + (two ? WORDS : 0);
     vf_store(to->scale[at], wf_quant_scale_of(type, p.scales, part));
-    if (WF_QUANT_HAS_MINS(type))
+    if (y->mins)
         vf_store(to->min[at], wf_quant_min_of(type, p.scales, part));
-    if (type == WF_Q8_0)
+    if (y->bits == 8)
         return;
 #pragma GCC unroll 8
-    for (int u = 0; u < 8; u++) {
-        vi bytes = wf_quant_bytes_of(type, p.words, part, u);
-        if (type == WF_Q6_K) {
-            vi s = wf_quant_group_scale(p.scales, 2 * part + u / 4);
-            s = vi_or(vi_shl(s, 16), vi_and(s, vi_set(0xffff)));
-            store_digits(bytes, s, words + u * LINE, words + WORDS + u * LINE);
-        } else if (type == WF_Q4_0) {
-            vi_store(words + u * LINE, _mm512_sub_epi8(bytes, vi_set(0x08080808)));
-        } else {
-            vi_store(words + u * LINE, bytes);
-        }
+    for (int u = 0; u < WF_QUANT_FOURS; u++, words += LINE) {
+        const vi bytes = wf_quant_bytes_of(type, p.words, part, u);
+        if (two)
+            store_digits(bytes, y->offset, wf_quant_group_pair(type, p.scales, 2 * part + u / 4),
+                         words, words + WORDS);
+        else
+            vi_store(words, _mm512_sub_epi8(bytes, vi_set(y->offset * 0x01010101)));
     }
 }
 
 WF_INLINE void take_apart(wf_type type, wf_quant_panel p, int blocks, apart *to)
 {
-    const int parts = WF_QUANT_PARTS(type);
+    const int parts = wf_quant_parts(type);
     for (int at = 0; at < blocks; at += parts, p = wf_quant_panel_next(p, 1)) {
 #pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
@@ -179,10 +186,33 @@ WF_INLINE void take_apart(wf_type type, wf_quant_panel p, int blocks, apart *to)
     }
 }
 
+#define TAKE_APART(type)                                              \
+    static void apart_##type(wf_quant_panel p, int blocks, apart *to) \
+    {                                                                 \
+        take_apart(WF_##type, p, blocks, to);                         \
+    }
+WF_QUANT_TYPES(TAKE_APART)
+#define APART_ENTRY(type) [WF_##type] = apart_##type,
+static void (*const apart_table[])(wf_quant_panel p, int blocks,
+                                   apart *to) = {WF_QUANT_TYPES(APART_ENTRY)};
+
 /* ---- Matmul of tiles ---- */
 
+/* Types share the code of their kind. */
+typedef struct {
+    bool two;    /* weights have two digits, so there are three sums */
+    bool narrow; /* weights are at most 15 */
+    int mins;    /* minima per block */
+} kind;
+
+static kind kind_of(wf_type type)
+{
+    const wf_quant_layout *y = &wf_quant_layouts[type];
+    return (kind){two_digits(type), y->bits <= 4, y->mins};
+}
+
 /* Use of the tiles: even blocks sum in tiles 0 to 2, odd blocks in 3 to 5; tile 7 has the weights.
- * With three sums (q6_K) tile 6 has the activations. With two sums tile 2 has the high digits and
+ * With three sums tile 6 has the activations. With two sums tile 2 has the high digits and
  * tile 5 the low ones. */
 static const wf_tile_config three_sums = {
     .palette = 1,
@@ -195,11 +225,11 @@ static const wf_tile_config two_sums = {
     .rows = {ROWS, ROWS, ROWS, ROWS, ROWS, ROWS, 0, WORDS / LINE},
 };
 
-WF_INLINE void multiply_even(wf_type type, const int8_t *x, const uint8_t *w)
+WF_INLINE void multiply_even(kind of, const int8_t *x, const uint8_t *w)
 {
     wf_tile_zero(0);
     wf_tile_zero(1);
-    if (type == WF_Q6_K) {
+    if (of.two) {
         wf_tile_zero(2);
         wf_tile_load(6, x, LINE);
         wf_tile_load(7, w, LINE);
@@ -217,11 +247,11 @@ WF_INLINE void multiply_even(wf_type type, const int8_t *x, const uint8_t *w)
     }
 }
 
-WF_INLINE void multiply_odd(wf_type type, const int8_t *x, const uint8_t *w)
+WF_INLINE void multiply_odd(kind of, const int8_t *x, const uint8_t *w)
 {
     wf_tile_zero(3);
     wf_tile_zero(4);
-    if (type == WF_Q6_K) {
+    if (of.two) {
         wf_tile_zero(5);
         wf_tile_load(6, x, LINE);
         wf_tile_load(7, w, LINE);
@@ -239,52 +269,52 @@ WF_INLINE void multiply_odd(wf_type type, const int8_t *x, const uint8_t *w)
     }
 }
 
-/* Sums of a block. part: by high digits, by low digits; for q6_K: high by high, mixed, low by
- * low. */
+/* Sums of a block. part: by high digits, by low digits; with two digits of weights: high by
+ * high, mixed, low by low. */
 typedef struct {
     _Alignas(LINE) int32_t part[3][ROWS][WF_VL];
 } sums;
 
-WF_INLINE void store_even(wf_type type, sums *to)
+WF_INLINE void store_even(kind of, sums *to)
 {
     wf_tile_store(0, to->part[0], LINE);
     wf_tile_store(1, to->part[1], LINE);
-    if (type == WF_Q6_K)
+    if (of.two)
         wf_tile_store(2, to->part[2], LINE);
 }
 
-WF_INLINE void store_odd(wf_type type, sums *to)
+WF_INLINE void store_odd(kind of, sums *to)
 {
     wf_tile_store(3, to->part[0], LINE);
     wf_tile_store(4, to->part[1], LINE);
-    if (type == WF_Q6_K)
+    if (of.two)
         wf_tile_store(5, to->part[2], LINE);
 }
 
-/* Combines row r of the sums of digits. In 4-bit types a sum of high digits fits in i16, 32 x 64 x
- * 15 < 2^15, so vp_dot multiplies by 256 and adds in one instruction. */
-WF_INLINE vi whole(wf_type type, const sums *s, int r)
+/* Combines row r of the sums of digits. A sum of narrow weights by high digits fits in i16,
+ * 32 x 64 x 15 < 2^15, so vp_dot multiplies by 256 and adds in one instruction. */
+WF_INLINE vi whole(kind of, const sums *s, int r)
 {
     vi high = vi_load(s->part[0][r]), low = vi_load(s->part[1][r]);
-    if (type != WF_Q8_0 && type != WF_Q6_K)
+    if (of.narrow)
         return vp_dot(low, high, vi_set(256));
     vi both = vi_add(vi_shl(high, 8), low);
-    return type == WF_Q6_K ? vi_add(vi_shl(both, 8), vi_load(s->part[2][r])) : both;
+    return of.two ? vi_add(vi_shl(both, 8), vi_load(s->part[2][r])) : both;
 }
 
-WF_INLINE void add_block(wf_type type, const sums *s, const apart *w, int64_t at,
-                         const float *scale, const float *total, vf c[ROWS])
+WF_INLINE void add_block(kind of, const sums *s, const apart *w, int64_t at, const float *scale,
+                         const float *total, vf c[ROWS])
 {
     vf by = vf_load(w->scale[at]), min = vf_zero();
-    if (WF_QUANT_HAS_MINS(type))
+    if (of.mins)
         min = vf_load(w->min[at]);
     scale += at * ROWS;
     total += at * ROWS;
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
-        vf product = vi_to_vf(whole(type, s, r));
+        vf product = vi_to_vf(whole(of, s, r));
         c[r] = vf_fma(product, vf_mul(by, vf_set(scale[r])), c[r]);
-        if (WF_QUANT_HAS_MINS(type))
+        if (of.mins)
             c[r] = vf_fma(min, vf_set(total[r]), c[r]);
     }
 }
@@ -292,7 +322,7 @@ WF_INLINE void add_block(wf_type type, const sums *s, const apart *w, int64_t at
 /* c [ROWS][PANELS][WF_VL] += a group of rows, blocks [block, block + blocks), by an unpacked panel,
  * whose tiles start at `words`. Storing a tile waits for its result, so a block's sums are stored
  * only after the next block's matmul was issued and the previous block was added. */
-WF_INLINE void multiply(wf_type type, const apart *w, const uint8_t *words, const activations *x,
+WF_INLINE void multiply(kind of, const apart *w, const uint8_t *words, const activations *x,
                         int64_t block, int blocks, float *c)
 {
     const int8_t *digit = x->digit + block * TILE;
@@ -302,47 +332,45 @@ WF_INLINE void multiply(wf_type type, const apart *w, const uint8_t *words, cons
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
         sum[r] = vf_load(c + r * PANELS * WF_VL);
-    multiply_even(type, digit, words);
+    multiply_even(of, digit, words);
     for (int64_t i = 0; i < blocks; i += 2) {
         if (i + 1 < blocks)
-            multiply_odd(type, digit + (i + 1) * TILE, words + (i + 1) * STEP(type));
+            multiply_odd(of, digit + (i + 1) * TILE, words + (i + 1) * step_of(of.two));
         if (i > 0)
-            add_block(type, &s, w, i - 1, scale, total, sum);
-        store_even(type, &s);
+            add_block(of, &s, w, i - 1, scale, total, sum);
+        store_even(of, &s);
         if (i + 1 == blocks)
             break;
         if (i + 2 < blocks)
-            multiply_even(type, digit + (i + 2) * TILE, words + (i + 2) * STEP(type));
-        add_block(type, &s, w, i, scale, total, sum);
-        store_odd(type, &s);
+            multiply_even(of, digit + (i + 2) * TILE, words + (i + 2) * step_of(of.two));
+        add_block(of, &s, w, i, scale, total, sum);
+        store_odd(of, &s);
     }
-    add_block(type, &s, w, blocks - 1, scale, total, sum);
+    add_block(of, &s, w, blocks - 1, scale, total, sum);
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++)
         vf_store(c + r * PANELS * WF_VL, sum[r]);
 }
 
-/* ---- By type ---- */
-
-typedef struct {
-    void (*take_apart)(wf_quant_panel p, int blocks, apart *to);
-    void (*multiply)(const apart *w, const uint8_t *words, const activations *x, int64_t block,
-                     int blocks, float *c);
-} kernel;
-
-#define KERNEL(type)                                                                        \
-    static void apart_##type(wf_quant_panel p, int blocks, apart *to)                       \
-    {                                                                                       \
-        take_apart(WF_##type, p, blocks, to);                                               \
-    }                                                                                       \
-    static void multiply_##type(const apart *w, const uint8_t *words, const activations *x, \
-                                int64_t block, int blocks, float *c)                        \
-    {                                                                                       \
-        multiply(WF_##type, w, words, x, block, blocks, c);                                 \
+typedef void multiply_fn(const apart *w, const uint8_t *words, const activations *x, int64_t block,
+                         int blocks, float *c);
+#define MULTIPLY(name, ...)                                                                     \
+    static void name(const apart *w, const uint8_t *words, const activations *x, int64_t block, \
+                     int blocks, float *c)                                                      \
+    {                                                                                           \
+        multiply((kind){__VA_ARGS__}, w, words, x, block, blocks, c);                           \
     }
-WF_QUANT_TYPES(KERNEL)
-#define ENTRY(type) [WF_##type] = {apart_##type, multiply_##type},
-static const kernel kernels[] = {WF_QUANT_TYPES(ENTRY)};
+MULTIPLY(multiply_two, true, false, 0)
+MULTIPLY(multiply_wide, false, false, 0)
+MULTIPLY(multiply_narrow, false, true, 0)
+MULTIPLY(multiply_narrow_mins, false, true, 1)
+
+static multiply_fn *multiply_of(kind of)
+{
+    if (of.two)
+        return multiply_two;
+    return !of.narrow ? multiply_wide : of.mins ? multiply_narrow_mins : multiply_narrow;
+}
 
 /* ---- linear and linear_act ---- */
 
@@ -371,7 +399,7 @@ static wf_quant_panel panel_part(const product *o, int64_t panel, int64_t b, int
 {
     if (!o->w->packed)
         return wf_quant_direct_part(o->w, panel, b, n, blocks);
-    return wf_quant_panel_next(wf_quant_panel_at(o->w, panel), b / WF_QUANT_PARTS(o->w->type));
+    return wf_quant_panel_next(wf_quant_panel_at(o->w, panel), b / wf_quant_parts(o->w->type));
 }
 
 /* Multiplies blocks [b, b + n) for all rows of an item. */
@@ -379,17 +407,18 @@ static void multiply_depth(const product *o, int64_t p0, int64_t r0, int64_t row
                            scratch *s)
 {
     const wf_type type = o->w->type;
+    multiply_fn *const product_of = multiply_of(kind_of(type));
     const uint8_t *words[PANELS];
     for (int v = 0; v < o->width; v++) {
         int64_t last = o->panels - 1, at = p0 + v < last ? p0 + v : last; /* past it: ignored */
         wf_quant_panel p = panel_part(o, at, b, n, s->blocks[v]);
-        kernels[type].take_apart(p, n, &s->w[v]);
-        words[v] = type == WF_Q8_0 ? p.words : s->w[v].words;
+        apart_table[type](p, n, &s->w[v]);
+        words[v] = wf_quant_layouts[type].bits == 8 ? p.words : s->w[v].words;
     }
     for (int64_t r = 0; r < rows; r += ROWS)
         for (int v = 0; v < o->width; v++)
-            kernels[type].multiply(&s->w[v], words[v], &o->x, (r0 + r) / ROWS * o->x.blocks + b, n,
-                                   s->c + (r * PANELS + v) * WF_VL);
+            product_of(&s->w[v], words[v], &o->x, (r0 + r) / ROWS * o->x.blocks + b, n,
+                       s->c + (r * PANELS + v) * WF_VL);
 }
 
 /* Item i: `width` panels by a chunk of rows of x. Neighbouring items share the rows, which stay
@@ -411,10 +440,10 @@ static void some_items(void *arg, int64_t begin, int64_t end, int thread)
 {
     const product *o = arg;
     scratch *s = (void *)(o->scratch + (size_t)thread * sizeof(scratch));
-    bool three = o->w->type == WF_Q6_K;
-    for (int v = 0; v < o->width && three; v++)
+    const bool two = two_digits(o->w->type);
+    for (int v = 0; v < o->width && two; v++)
         memset(s->w[v].words, 0, sizeof s->w[v].words); /* the halves between blocks stay zero */
-    wf_tile_configure(three ? &three_sums : &two_sums);
+    wf_tile_configure(two ? &three_sums : &two_sums);
     for (int64_t i = begin; i < end; i++)
         one_item(o, i, s);
     wf_tile_release();
@@ -434,12 +463,12 @@ static void fill_groups(void *arg, int64_t begin, int64_t end, int thread)
     }
 }
 
-/* q6_K is left to the AVX-512 kernel: with three matmuls and three tile stores per block, tiles
- * measured slower. The emulator accepts it, so that tests cover the code. */
+/* Types with two digits are left to the AVX-512 kernel: with three matmuls and three tile stores per block, tiles
+ * measured slower. The emulator accepts them, so that tests cover the code. */
 static bool accepts(const wf_device *device, const wf_node *n)
 {
     (void)device;
-    bool pays = WF_AMX_EMULATED || n->in[1]->type != WF_Q6_K;
+    bool pays = WF_AMX_EMULATED || !two_digits(n->in[1]->type);
     return pays && wf_dims_rows(&n->in[0]->shape) > WF_QUANT_FEW;
 }
 
@@ -458,7 +487,7 @@ static size_t workspace(const wf_device *device, const wf_node *n)
 static void cut(product *o, int threads)
 {
     int64_t groups = groups_of(o->m);
-    o->width = o->w->type == WF_Q6_K ? PANELS / 2 : PANELS;
+    o->width = two_digits(o->w->type) ? PANELS / 2 : PANELS;
     o->columns = (o->panels + o->width - 1) / o->width;
     o->chunks = (o->m + CHUNK - 1) / CHUNK;
     while (o->columns * o->chunks < 4 * threads && groups / (o->chunks + 1) >= 4)

@@ -33,48 +33,16 @@ enum {
     GRAIN = 64 * 1024                /* multiplications that justify waking a thread */
 };
 
-/* ---- Integers as pairs ---- */
-
-/* right < 0 shifts left; lanes are i16. */
-WF_INLINE vi shift(vi x, int right)
-{
-    return right > 0 ? vp_shr(x, right) : right < 0 ? vp_shl(x, -right) : x;
-}
-
-/* Returns pair p of a part: integers as stored, two i16 per lane. */
-WF_INLINE vi pair_of(wf_type type, const uint8_t *words, int part, int p)
-{
-    const int u = wf_quant_four(p), odd = 8 * (p % 2), word = 4 * WF_VL;
-    const vi low4 = vi_set(0x000f000f);
-    if (type == WF_Q8_0) {
-        vi w = vi_load(words + u * word);
-        return vp_sra(odd ? w : vp_shl(w, 8), 8); /* sign-extends the even or the odd bytes */
-    }
-    if (type == WF_Q6_K) {
-        const uint8_t *three = words + (part / 4 * 24 + u) * word;
-        if (part % 4 < 3)
-            return vi_and(shift(vi_load(three + part % 4 * 8 * word), odd), vi_set(0x003f003f));
-        /* The fourth run has its bits on top of the other three words (wf_quant_mix). */
-        vi low = vi_and(shift(vi_load(three), 6 + odd), vi_set(0x00030003));
-        vi mid = vi_and(shift(vi_load(three + 8 * word), 4 + odd), vi_set(0x000c000c));
-        vi high = vi_and(shift(vi_load(three + 16 * word), 2 + odd), vi_set(0x00300030));
-        return vi_or(vi_or(low, mid), high);
-    }
-    if (type == WF_Q4_K)
-        return vi_and(shift(vi_load(words + (8 * (part / 2) + u) * word), odd + 4 * (part % 2)),
-                      low4);
-    return vi_and(shift(vi_load(words + u % 4 * word), odd + 4 * (u / 4)), low4);
-}
-
 /* ---- Small batches ---- */
 
 /* Returns sum plus the dot product of words [u, u + n) of a part with both digits of a block of
- * activations. vq_dot may hold partial sums in i16. `most` words per sum are safe: 2 x 8 x 15 x 128
- * and 2 x 2 x 63 x 128 are less than 2^15. */
+ * activations. Without WF_VQ_WIDE vq_dot sums two products per word in i16: as many words are safe
+ * as make 2 x words x (largest weight) x 128 less than 2^15. */
 WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int n,
                        const int32_t *digits, vi sum)
 {
-    const int most = WF_VQ_WIDE || type != WF_Q6_K ? n : 2;
+    const int safe = INT16_MAX / (256 * ((1 << wf_quant_layouts[type].bits) - 1));
+    const int most = WF_VQ_WIDE || safe > n ? n : safe;
 #pragma GCC unroll 8
     for (int i = 0; i < n; i += most) {
         vq high = vq_zero(), low = vq_zero();
@@ -90,29 +58,30 @@ WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int 
 }
 
 /* Dot product of a part with a block of activations. `off` subtracts the weights' offset: it is
- * -offset times the sums of 16 activations. For q6_K the sums are multiplied by their groups'
- * scales. */
+ * -offset times the sums of 16 activations. The sums of groups are multiplied by their scales. */
 WF_INLINE vi dot_digits(wf_type type, wf_quant_panel p, int part, const int32_t *digits,
                         const int32_t *off)
 {
-    if (type != WF_Q6_K) {
-        vi sum = WF_QUANT_OFFSET(type) ? vi_add(vi_set(off[0]), vi_set(off[1])) : vi_zero();
+    const bool offset = wf_quant_digits_offset(type) != 0;
+    if (!wf_quant_grouped(type)) {
+        vi sum = offset ? vi_add(vi_set(off[0]), vi_set(off[1])) : vi_zero();
         return dot_fours(type, p.words, part, 0, WF_QUANT_FOURS, digits, sum);
     }
     vi group[2];
-    for (int i = 0; i < 2; i++) {
-        group[i] = dot_fours(type, p.words, part, 4 * i, 4, digits, vi_set(off[i]));
-        group[i] = vi_mul(group[i], wf_quant_group_scale(p.scales, 2 * part + i));
+    for (int j = 0; j < 2; j++) {
+        group[j] =
+            dot_fours(type, p.words, part, 4 * j, 4, digits, offset ? vi_set(off[j]) : vi_zero());
+        group[j] = vi_mul(group[j], wf_quant_group_scale(type, p.scales, 2 * part + j));
     }
     return vi_add(group[0], group[1]);
 }
 
-/* q8_0 without digits: words of four i8 against pairs of i16. */
-WF_INLINE vi dot_words(const uint8_t *words, const int32_t *pairs)
+/* The same for signed integers against pairs of i16. */
+WF_INLINE vi dot_words(wf_type type, wf_quant_panel p, int part, const int32_t *pairs)
 {
     vi word[WF_QUANT_FOURS];
-    for (int i = 0; i < WF_QUANT_FOURS; i++)
-        word[i] = vi_load(words + i * 4 * WF_VL);
+    for (int u = 0; u < WF_QUANT_FOURS; u++)
+        word[u] = wf_quant_bytes_of(type, p.words, part, u);
     return wf_quant_dot_pairs(word, pairs);
 }
 
@@ -133,10 +102,10 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
     for (int r = 0; r < rows; r++) {
         int64_t at = r * blocks + b;
         const int32_t *numbers = hide(x->pair + at * WF_QUANT_PAIRS);
-        vi sum = WF_QUANT_DIGITS(type, true) ? dot_digits(type, p, part, numbers, x->off + 2 * at)
-                                             : dot_words(p.words, numbers);
+        vi sum = wf_quant_digits(type, true) ? dot_digits(type, p, part, numbers, x->off + 2 * at)
+                                             : dot_words(type, p, part, numbers);
         c[r] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[r]);
-        if (WF_QUANT_HAS_MINS(type))
+        if (wf_quant_layouts[type].mins)
             c[r] = vf_fma(wf_quant_min_of(type, p.scales, part), vf_set(x->total[at]), c[r]);
     }
 }
@@ -157,7 +126,7 @@ WF_INLINE void fetch_ahead(wf_quant_panel p, int part, int parts)
 WF_INLINE void few_rows(wf_type type, int rows, int panels, wf_quant_panel p, int64_t next,
                         const wf_quant_rows *x, float *out)
 {
-    const int parts = WF_QUANT_PARTS(type);
+    const int parts = wf_quant_parts(type);
     vf c[PANELS][ROWS];
     for (int j = 0; j < panels; j++)
         for (int r = 0; r < rows; r++)
@@ -205,8 +174,8 @@ static few_fn *const few_table[][2][ROWS] = {WF_QUANT_TYPES(FEW_ENTRY)};
 
 /* ---- Large batches ---- */
 
-/* DEPTH blocks of TILE_VECTORS panels, unpacked: i16 pairs without offset (for q6_K times the
- * group's scale), and the scale and minimum of each block. */
+/* DEPTH blocks of TILE_VECTORS panels, unpacked: i16 pairs without offset, times the scales of
+ * groups, and the scale and minimum of each block. */
 typedef struct {
     int32_t pair[DEPTH * WF_QUANT_PAIRS][TILE_VECTORS][WF_VL];
     float scale[DEPTH][TILE_VECTORS][WF_VL];
@@ -216,35 +185,38 @@ typedef struct {
 /* Unpacks one part of the panel of vector v to block `at`. */
 WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int v, int at, apart *to)
 {
+    const wf_quant_layout *y = &wf_quant_layouts[type];
     vf_store(to->scale[at][v], wf_quant_scale_of(type, p.scales, part));
-    if (WF_QUANT_HAS_MINS(type))
+    if (y->mins)
         vf_store(to->min[at][v], wf_quant_min_of(type, p.scales, part));
-    vi offset = vi_set(WF_QUANT_OFFSET(type) * 0x00010001), by[2];
-    for (int i = 0; i < 2 && type == WF_Q6_K; i++) {
-        vi s = wf_quant_group_scale(p.scales, 2 * part + i);
-        by[i] = vi_or(vi_shl(s, 16), vi_and(s, vi_set(0xffff)));
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < WF_QUANT_PAIRS; i++) {
-        vi w = pair_of(type, p.words, part, i);
-        if (WF_QUANT_OFFSET(type))
-            w = vp_sub(w, offset);
-        if (type == WF_Q6_K)
-            w = vp_mul(w, by[wf_quant_four(i) / 4]);
-        vi_store(to->pair[at * WF_QUANT_PAIRS + i][v], w);
+#pragma GCC unroll 8
+    for (int u = 0; u < WF_QUANT_FOURS; u++) {
+        const vi bytes = wf_quant_bytes_of(type, p.words, part, u);
+        /* The first and third byte, and the second and fourth (wf_quant_four). */
+        vi pair[2] = {vi_and(bytes, vi_set(0x00ff00ff)), vp_shr(bytes, 8)};
+        if (wf_quant_signed(type)) {
+            pair[0] = vp_sra(vp_shl(bytes, 8), 8);
+            pair[1] = vp_sra(bytes, 8);
+        }
+        for (int j = 0; j < 2; j++) {
+            if (y->offset)
+                pair[j] = vp_sub(pair[j], vi_set(y->offset * 0x00010001));
+            if (wf_quant_grouped(type))
+                pair[j] = vp_mul(pair[j], wf_quant_group_pair(type, p.scales, 2 * part + u / 4));
+            vi_store(to->pair[at * WF_QUANT_PAIRS + u % 4 * 4 + u / 4 * 2 + j][v], pair[j]);
+        }
     }
 }
 
 WF_INLINE void take_apart(wf_type type, wf_quant_panel p, int64_t block, int blocks, int v,
                           apart *to)
 {
-    const int parts = WF_QUANT_PARTS(type);
+    const int parts = wf_quant_parts(type);
     p = wf_quant_panel_next(p, block / parts);
-    for (int at = 0; at < blocks; at += parts) {
+    for (int at = 0; at < blocks; at += parts, p = wf_quant_panel_next(p, 1)) {
 #pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
             take_part(type, p, part, v, at + part, to);
-        p = wf_quant_panel_next(p, 1);
     }
 }
 
@@ -426,7 +398,7 @@ static void one_item(const product *o, int64_t i, scratch *s)
     int64_t p0 = i / o->chunks * TILE_VECTORS, r0 = i % o->chunks * o->chunk;
     int64_t rows = o->m - r0 < o->chunk ? o->m - r0 : o->chunk;
     void (*multiply)(const apart *, const wf_quant_rows *, int64_t, int, float *) =
-        WF_QUANT_HAS_MINS(o->w->type) ? tile_mins : tile_plain;
+        wf_quant_layouts[o->w->type].mins ? tile_mins : tile_plain;
     int64_t whole = (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     memset(s->c, 0, (size_t)whole * TILE_VECTORS * WF_VL * sizeof *s->c);
     for (int64_t b = 0; b < blocks; b += DEPTH) {
@@ -499,8 +471,8 @@ static wf_status launch_linear(const wf_launch *l)
     if (o.m == 0 || (!o.to.y && !o.to.pre))
         return WF_OK;
     o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m));
-    o.x.digits = o.m <= WF_QUANT_FEW && WF_QUANT_DIGITS(w->type, w->packed);
-    o.x.offset = w->type == WF_Q8_0 ? WF_QUANT_FLIPPED_OFFSET : WF_QUANT_OFFSET(w->type);
+    o.x.digits = o.m <= WF_QUANT_FEW && wf_quant_digits(w->type, w->packed);
+    o.x.offset = wf_quant_digits_offset(w->type);
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
     if (o.m <= WF_QUANT_FEW) {

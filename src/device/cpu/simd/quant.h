@@ -37,13 +37,27 @@
 #include "device/cpu/gemm.h"
 #include "device/cpu/simd/simd.h"
 
+/* The integer scales that a block has besides its f16 values, one byte each in a panel. A part is a
+ * run of 32 elements, a group one of 16. */
+typedef enum {
+    WF_QUANT_BY_BLOCK, /* none */
+    WF_QUANT_BY_PART,  /* per part: a scale, then a minimum, both u8 */
+    WF_QUANT_BY_GROUP, /* per group: a scale, i8 */
+} wf_quant_scaling;
+
+/* How a type is stored, in files and in panels. */
 typedef struct {
-    int block;   /* elements per block */
-    int bytes;   /* bytes per block in a file */
-    int halves;  /* f16 values per block: scale, and minimum where the type has one */
-    int scales;  /* bytes per block with scales and minima of groups, one byte each */
-    int words;   /* 32-bit words of integers per block */
-    int word_at; /* byte offset of the words in a block of the file */
+    int block;                /* elements per block */
+    int bytes;                /* bytes per block in a file */
+    int half_at, word_at;     /* offsets of the f16 values and the words in a block of the file */
+    int halves;               /* f16 values per block: scale, and minimum where the type has one */
+    int scales;               /* bytes per block with integer scales, in a panel */
+    wf_quant_scaling scaling; /* what these are */
+    int words;                /* 32-bit words of integers per block */
+    int bits;                 /* bits per integer. Integers of 8 bits are signed, others are not */
+    int run;                  /* neighbouring parts that share words */
+    int offset;               /* constant to subtract from the integers as stored */
+    int mins;                 /* minima per part: an element is scale x integer + minimum */
 } wf_quant_layout;
 
 #define WF_QUANT_BLOCK 32 /* elements per block of activations */
@@ -59,10 +73,6 @@ static inline int wf_quant_four(int p)
 {
     return p / 4 + p / 2 % 2 * 4;
 }
-
-/* Returns NULL for a type without panels. */
-#define wf_quant_layout_of WF_SIMD(wf_quant_layout_of)
-const wf_quant_layout *wf_quant_layout_of(wf_type type);
 
 /* Bytes of the scales of a panel, and of the whole panel, for rows of k elements. */
 static inline int64_t wf_quant_scale_bytes(const wf_quant_layout *y, int64_t k)

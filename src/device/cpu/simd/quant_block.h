@@ -6,6 +6,7 @@
 #define WF_DEVICE_CPU_SIMD_QUANT_BLOCK_H
 
 #include "device/cpu/simd/quant.h"
+#include "graph/quant/block.h"
 
 /* PANEL selects the types of weft_quant.def that have panels, DIRECT those that kernels also
  * multiply in the file's layout. */
@@ -24,6 +25,61 @@
 #define WF_QUANT_TYPES(X) WF_QUANT_TABLE(WF_QUANT_IF_PANEL, X)
 #define WF_QUANT_PANEL_TYPES (0 WF_QUANT_TYPES(WF_QUANT_OR_BIT))
 #define WF_QUANT_DIRECT_TYPES (0 WF_QUANT_TABLE(WF_QUANT_IF_DIRECT, WF_QUANT_OR_BIT))
+
+/* Size of a block of the file, and offsets of its first f16 value and its words. */
+#define WF_QUANT_PLACES(word, half, words) \
+    sizeof(wf_block_##word), offsetof(wf_block_##word, half), offsetof(wf_block_##word, words)
+
+/* The properties of the types with panels; the columns are those of wf_quant_layout. */
+static const wf_quant_layout wf_quant_layouts[] = {
+    [WF_Q8_0] = {32, WF_QUANT_PLACES(q8_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 8, 8, 1, 0, 0},
+    [WF_Q4_0] = {32, WF_QUANT_PLACES(q4_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 8, 0},
+    [WF_Q4_1] = {32, WF_QUANT_PLACES(q4_1, d, q), 2, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 0, 1},
+    [WF_Q4_K] = {256, WF_QUANT_PLACES(q4_k, d, q), 2, 16, WF_QUANT_BY_PART, 32, 4, 2, 0, 1},
+    [WF_Q6_K] = {256, WF_QUANT_PLACES(q6_k, d, low), 1, 16, WF_QUANT_BY_GROUP, 48, 6, 4, 32, 0},
+};
+
+/* Returns NULL for a type without panels. */
+static inline const wf_quant_layout *wf_quant_layout_of(wf_type type)
+{
+    bool known = (size_t)type < sizeof wf_quant_layouts / sizeof *wf_quant_layouts &&
+                 wf_quant_layouts[type].block;
+    return known ? &wf_quant_layouts[type] : NULL;
+}
+
+/* Parts of a block: runs of 32 elements, each multiplied by one block of activations. */
+WF_INLINE int wf_quant_parts(wf_type type)
+{
+    return wf_quant_layouts[type].block / WF_QUANT_BLOCK;
+}
+
+/* Whether integers are signed, so that pairs extend their sign. */
+WF_INLINE bool wf_quant_signed(wf_type type)
+{
+    return wf_quant_layouts[type].bits == 8;
+}
+
+/* Whether each 16 elements have an integer scale, which multiplies the integers. */
+WF_INLINE bool wf_quant_grouped(wf_type type)
+{
+    return wf_quant_layouts[type].scaling == WF_QUANT_BY_GROUP;
+}
+
+/* Whether small batches use digits (quant.h). The byte instructions take unsigned weights, so the
+ * stored integers must not be negative. Integers of q8_0 are signed: the direct kernel flips their
+ * sign bit, or uses an instruction for signed bytes. */
+WF_INLINE bool wf_quant_digits(wf_type type, bool packed)
+{
+    return !wf_quant_signed(type) || (!packed && WF_VQ_WIDE);
+}
+
+/* The constant to subtract from integers in digits: those of signed types have flipped sign bits
+ * unless the byte instructions take signed weights. */
+#define WF_QUANT_FLIPPED_OFFSET (WF_VQ_SIGNED ? 0 : 128)
+WF_INLINE int wf_quant_digits_offset(wf_type type)
+{
+    return wf_quant_signed(type) ? WF_QUANT_FLIPPED_OFFSET : wf_quant_layouts[type].offset;
+}
 
 /* The current block of a panel. The steps are bytes to the next block. */
 typedef struct {
@@ -65,30 +121,25 @@ wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t blo
 #define wf_quant_direct_accepts WF_SIMD(wf_quant_direct_accepts)
 bool wf_quant_direct_accepts(const wf_device *device, const wf_node *n);
 
-/* Parts of a block: runs of 32 elements, each multiplied by one block of activations. */
-#define WF_QUANT_PARTS(type) ((type) == WF_Q4_K || (type) == WF_Q6_K ? 8 : 1)
-/* Whether elements are scale x integer + minimum. */
-#define WF_QUANT_HAS_MINS(type) ((type) == WF_Q4_1 || (type) == WF_Q4_K)
-/* Whether small batches use digits (quant.h). The byte instructions take unsigned weights, so the
- * stored integers must not be negative. Integers of q8_0 are signed: the direct kernel flips their
- * sign bit, or uses an instruction for signed bytes. */
-#define WF_QUANT_DIGITS(type, packed) ((type) != WF_Q8_0 || (!(packed) && WF_VQ_WIDE))
-/* The constant to subtract from the stored integers, and from those of q8_0 with flipped sign
- * bits. */
-#define WF_QUANT_OFFSET(type) ((type) == WF_Q4_0 ? 8 : (type) == WF_Q6_K ? 32 : 0)
-#define WF_QUANT_FLIPPED_OFFSET (WF_VQ_SIGNED ? 0 : 128)
-
-/* q6_K: the integer scale of a group of 16 elements. */
-WF_INLINE vi wf_quant_group_scale(const uint8_t *scales, int group)
+/* The integer scale of a group of 16 elements. */
+WF_INLINE vi wf_quant_group_scale(wf_type type, const uint8_t *scales, int group)
 {
-    return vi_from_i8((const int8_t *)scales + (2 + group) * WF_VL);
+    const int at = 2 * wf_quant_layouts[type].halves + group;
+    return vi_from_i8((const int8_t *)scales + at * WF_VL);
 }
 
-/* The scale and the minimum of a part. For q6_K the groups have further scales. */
+/* The same in both i16 of each lane. */
+WF_INLINE vi wf_quant_group_pair(wf_type type, const uint8_t *scales, int group)
+{
+    vi s = wf_quant_group_scale(type, scales, group);
+    return vi_or(vi_shl(s, 16), vi_and(s, vi_set(0xffff)));
+}
+
+/* The scale and the minimum of a part. Groups may have further scales. */
 WF_INLINE vf wf_quant_scale_of(wf_type type, const uint8_t *scales, int part)
 {
     vf d = vf_load_f16((const void *)scales);
-    if (type == WF_Q4_K)
+    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_PART)
         d = vf_mul(d, vi_to_vf(vi_from_u8(scales + (4 + 2 * part) * WF_VL)));
     return d;
 }
@@ -96,7 +147,7 @@ WF_INLINE vf wf_quant_scale_of(wf_type type, const uint8_t *scales, int part)
 WF_INLINE vf wf_quant_min_of(wf_type type, const uint8_t *scales, int part)
 {
     vf m = vf_load_f16((const void *)(scales + 2 * WF_VL));
-    if (type == WF_Q4_K)
+    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_PART)
         m = vf_mul(vf_neg(m), vi_to_vf(vi_from_u8(scales + (5 + 2 * part) * WF_VL)));
     return m;
 }
@@ -116,26 +167,28 @@ WF_INLINE void wf_quant_mix(vi word[3])
 }
 
 /* Returns elements [4 u, 4 u + 4) of a part, u 0 to 7, in the bytes of each lane: integers as
- * stored, unsigned. Not for q8_0, whose words are the elements already. */
+ * stored. `part` and u are constants. */
 WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int u)
 {
-    const int word = 4 * WF_VL;
-    const vi low4 = vi_set(0x0f0f0f0f);
-    if (type == WF_Q6_K) {
-        const uint8_t *three = words + (part / 4 * 24 + u) * word;
-        if (part % 4 < 3)
-            return vi_and(vi_load(three + part % 4 * 8 * word), vi_set(0x3f3f3f3f));
+    const wf_quant_layout *y = &wf_quant_layouts[type];
+    const int word = 4 * WF_VL, i = part % y->run, count = y->bits * y->run;
+    const uint8_t *run = words + (part - i) * y->bits * word; /* `count` words */
+    if (y->bits == 8)
+        return vi_load(run + u * word);
+    if (y->bits == 6) {
+        const uint8_t *three = run + u * word;
+        if (i < 3)
+            return vi_and(vi_load(three + i * 8 * word), vi_set(0x3f3f3f3f));
         vi low = vi_and(vi_shr(vi_load(three), 6), vi_set(0x03030303));
         vi mid = vi_and(vi_shr(vi_load(three + 8 * word), 4), vi_set(0x0c0c0c0c));
         vi high = vi_and(vi_shr(vi_load(three + 16 * word), 2), vi_set(0x30303030));
         return vi_or(vi_or(low, mid), high);
     }
-    if (type == WF_Q4_K)
-        return vi_and(vi_shr(vi_load(words + (8 * (part / 2) + u) * word), 4 * (part % 2)), low4);
-    return vi_and(vi_shr(vi_load(words + u % 4 * word), 4 * (u / 4)), low4);
+    /* The halves of a byte are elements 16 apart, or different parts. */
+    return vi_and(vi_shr(vi_load(run + u % count * word), 4 * (u / count + i)), vi_set(0x0f0f0f0f));
 }
 
-/* Dot product of a q8_0 block with a block of activations in pairs. Two sums shorten the chain. */
+/* Dot product of signed bytes with a block of activations in pairs. Two sums shorten the chain. */
 WF_INLINE vi wf_quant_dot_pairs(const vi word[WF_QUANT_FOURS], const int32_t *pairs)
 {
     vi sum = vi_zero(), other = vi_zero();

@@ -248,7 +248,7 @@ WF_INLINE void few_rows(wf_type type, bool whole, int count, const rows *r, cons
         for (int64_t b = 0; b < blocks; b++, block += sizeof(wf_block_q8_0))
             add_q8_0(whole, count, r, block, x, b, c);
     else
-        for (int64_t b = 0; b < blocks; b += WF_QUANT_PARTS(type), block += sizeof(wf_block_q6_k))
+        for (int64_t b = 0; b < blocks; b += wf_quant_parts(type), block += sizeof(wf_block_q6_k))
             add_q6_K(whole, count, r, block, x, b, c);
     for (int i = 0; i < count; i++)
         vf_store(out + i * WF_VL, c[i]);
@@ -307,7 +307,7 @@ wf_quant_panel wf_quant_direct_part(const wf_view *w, int64_t panel, int64_t blo
                                     void *to)
 {
     const wf_view part = {.data = to, .type = w->type, .dim = {WF_VL, blocks * WF_QUANT_BLOCK}};
-    const int parts = WF_QUANT_PARTS(w->type);
+    const int parts = wf_quant_parts(w->type);
     const rows r = rows_of(w, panel * WF_VL, 1);
     const uint8_t *from = r.first + block / parts * wf_quant_layout_of(w->type)->bytes;
     wf_quant_panel p = wf_quant_panel_at(&part, 0);

@@ -14,22 +14,6 @@
 
 enum { GRAIN = 256 * 1024 /* bytes that justify waking a thread */ };
 
-/* Elements and bytes per block, halves (f16) and byte scales, 32-bit words, and the words'
- * offset. */
-static const wf_quant_layout layouts[] = {
-    [WF_Q8_0] = {32, sizeof(wf_block_q8_0), 1, 0, 8, offsetof(wf_block_q8_0, q)},
-    [WF_Q4_0] = {32, sizeof(wf_block_q4_0), 1, 0, 4, offsetof(wf_block_q4_0, q)},
-    [WF_Q4_1] = {32, sizeof(wf_block_q4_1), 2, 0, 4, offsetof(wf_block_q4_1, q)},
-    [WF_Q4_K] = {256, sizeof(wf_block_q4_k), 2, 16, 32, offsetof(wf_block_q4_k, q)},
-    [WF_Q6_K] = {256, sizeof(wf_block_q6_k), 1, 16, 48, offsetof(wf_block_q6_k, low)},
-};
-
-const wf_quant_layout *wf_quant_layout_of(wf_type type)
-{
-    bool known = (size_t)type < sizeof layouts / sizeof *layouts && layouts[type].block;
-    return known ? &layouts[type] : NULL;
-}
-
 static int64_t panel_count(const wf_dims *shape)
 {
     return (shape->d[0] + WF_VL - 1) / WF_VL;
@@ -48,50 +32,45 @@ size_t wf_quant_packed_bytes(wf_type type, const wf_dims *shape)
 
 /* ---- Scales of a block, between the file's layout and a panel ---- */
 
-/* A panel stores s and m of a q4_K group in a byte each. */
-WF_INLINE void read_scales(wf_type type, const void *block, uint16_t half[2], uint8_t scale[16])
+/* q4_K: a panel stores s and m of a part in a byte each. */
+static inline void read_k(const uint8_t from[12], uint8_t scale[16])
 {
-    if (type == WF_Q4_K) {
-        const wf_block_q4_k *b = block;
-        half[0] = b->d;
-        half[1] = b->dmin;
-        uint32_t from[3]; /* wf_q4_k_scales for four groups at once, one per byte */
-        memcpy(from, b->scales, sizeof from);
-        const uint32_t four = 0x0f0f0f0f, six = 0x3f3f3f3f, top = 0x30303030;
-        const uint32_t s[2] = {from[0] & six, (from[2] & four) | (from[0] >> 2 & top)};
-        const uint32_t m[2] = {from[1] & six, (from[2] >> 4 & four) | (from[1] >> 2 & top)};
-        for (int i = 0; i < 8; i++) {
-            scale[2 * i] = ((const uint8_t *)s)[i];
-            scale[2 * i + 1] = ((const uint8_t *)m)[i];
-        }
-    } else if (type == WF_Q6_K) {
-        const wf_block_q6_k *b = block;
-        half[0] = b->d;
-        memcpy(scale, b->scales, sizeof b->scales);
-    } else {
-        memcpy(half, block, 2 * sizeof *half); /* q8_0 and q4_0 use only the first */
+    uint32_t word[3]; /* wf_q4_k_scales for four groups at once, one per byte */
+    memcpy(word, from, sizeof word);
+    const uint32_t four = 0x0f0f0f0f, six = 0x3f3f3f3f, top = 0x30303030;
+    const uint32_t s[2] = {word[0] & six, (word[2] & four) | (word[0] >> 2 & top)};
+    const uint32_t m[2] = {word[1] & six, (word[2] >> 4 & four) | (word[1] >> 2 & top)};
+    for (int i = 0; i < 8; i++) {
+        scale[2 * i] = ((const uint8_t *)s)[i];
+        scale[2 * i + 1] = ((const uint8_t *)m)[i];
     }
 }
 
-static void write_scales(wf_type type, void *block, const uint16_t half[2], const uint8_t scale[16])
+static inline void write_k(uint8_t to[12], const uint8_t scale[16])
 {
-    if (type == WF_Q4_K) {
-        wf_block_q4_k *b = block;
-        b->d = half[0];
-        b->dmin = half[1];
-        for (int i = 0; i < 4; i++) {
-            const uint8_t *low = scale + 2 * i, *high = low + 8; /* groups i and i + 4 */
-            b->scales[i] = (uint8_t)(low[0] | high[0] >> 4 << 6);
-            b->scales[i + 4] = (uint8_t)(low[1] | high[1] >> 4 << 6);
-            b->scales[i + 8] = (uint8_t)((high[0] & 15) | high[1] << 4);
-        }
-    } else if (type == WF_Q6_K) {
-        wf_block_q6_k *b = block;
-        b->d = half[0];
-        memcpy(b->scales, scale, sizeof b->scales);
-    } else {
-        memcpy(block, half, type == WF_Q4_1 ? 2 * sizeof *half : sizeof *half);
+    for (int i = 0; i < 4; i++) {
+        const uint8_t *low = scale + 2 * i, *high = low + 8; /* groups i and i + 4 */
+        to[i] = (uint8_t)(low[0] | high[0] >> 4 << 6);
+        to[i + 4] = (uint8_t)(low[1] | high[1] >> 4 << 6);
+        to[i + 8] = (uint8_t)((high[0] & 15) | high[1] << 4);
     }
+}
+
+/* Integer scales of a block, the form of a panel from that of the file and back. */
+WF_INLINE void read_scales(wf_type type, const void *block, uint8_t scale[16])
+{
+    if (type == WF_Q4_K)
+        read_k(((const wf_block_q4_k *)block)->scales, scale);
+    else if (type == WF_Q6_K)
+        memcpy(scale, ((const wf_block_q6_k *)block)->scales, 16);
+}
+
+static void write_scales(wf_type type, void *block, const uint8_t scale[16])
+{
+    if (type == WF_Q4_K)
+        write_k(((wf_block_q4_k *)block)->scales, scale);
+    else if (type == WF_Q6_K)
+        memcpy(((wf_block_q6_k *)block)->scales, scale, 16);
 }
 
 /* ---- One row: a lane of a panel ---- */
@@ -120,7 +99,7 @@ WF_INLINE int word_of(wf_type type, int i)
 /* Returns the byte offset of word w in a row of the file. */
 WF_INLINE int64_t place_of(wf_type type, int64_t w)
 {
-    const wf_quant_layout *y = &layouts[type];
+    const wf_quant_layout *y = &wf_quant_layouts[type];
     return w / y->words * y->bytes + y->word_at + 4 * word_of(type, (int)(w % y->words));
 }
 
@@ -130,7 +109,7 @@ WF_INLINE int64_t place_of(wf_type type, int64_t w)
 WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
                           int count, int64_t k)
 {
-    const int64_t words = k / layouts[type].block * layouts[type].words;
+    const int64_t words = k / wf_quant_layouts[type].block * wf_quant_layouts[type].words;
     /* The next panel's rows are far apart: the hardware prefetcher does not follow them. */
     const uint8_t *ahead = rows + WF_VL * row_bytes, *near = ahead;
     const int64_t step = (int64_t)row_bytes * WF_VL * WF_VL / words + 1;
@@ -178,14 +157,17 @@ static void unmix_words(uint32_t w[3])
 WF_INLINE void pack_scales(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
                            int count, int64_t k)
 {
-    const wf_quant_layout *y = &layouts[type];
+    const wf_quant_layout *y = &wf_quant_layouts[type];
     const int64_t blocks = k / y->block;
     for (int64_t b = 0; b < blocks; b++, to += (2 * y->halves + y->scales) * WF_VL)
         for (int lane = 0; lane < WF_VL; lane++) {
             uint16_t half[2] = {0};
             uint8_t scale[16] = {0};
-            if (lane < count)
-                read_scales(type, rows + (size_t)lane * row_bytes + b * y->bytes, half, scale);
+            if (lane < count) {
+                const uint8_t *block = rows + (size_t)lane * row_bytes + b * y->bytes;
+                memcpy(half, block + y->half_at, (size_t)y->halves * sizeof *half);
+                read_scales(type, block, scale);
+            }
             for (int i = 0; i < y->halves; i++)
                 memcpy(to + 2 * (i * WF_VL + lane), &half[i], 2);
             for (int i = 0; i < y->scales; i++)
@@ -198,7 +180,7 @@ WF_INLINE void pack_scales(wf_type type, uint8_t *to, const uint8_t *rows, size_
 WF_INLINE void pack_rows(wf_type type, uint8_t *panel, const uint8_t *rows, size_t row_bytes,
                          int count, int64_t k)
 {
-    uint8_t *words = panel + wf_quant_scale_bytes(&layouts[type], k);
+    uint8_t *words = panel + wf_quant_scale_bytes(&wf_quant_layouts[type], k);
     if (count == WF_VL) {
         pack_scales(type, panel, rows, row_bytes, WF_VL, k);
         pack_words(type, words, rows, row_bytes, WF_VL, k);
@@ -207,7 +189,7 @@ WF_INLINE void pack_rows(wf_type type, uint8_t *panel, const uint8_t *rows, size
         pack_words(type, words, rows, row_bytes, count, k);
     }
     if (type == WF_Q6_K)
-        mix_words(words, k / layouts[type].block);
+        mix_words(words, k / wf_quant_layouts[type].block);
 }
 
 #define PACK_PANEL(T)                                                                      \
@@ -235,7 +217,8 @@ static void unpack_row(wf_type type, const uint8_t *panel, int lane, uint8_t *ro
             memcpy(&half[i], scales + 2 * (i * WF_VL + lane), 2);
         for (int i = 0; i < y->scales; i++)
             scale[i] = scales[(2 * y->halves + i) * WF_VL + lane];
-        write_scales(type, row, half, scale);
+        memcpy(row + y->half_at, half, (size_t)y->halves * sizeof *half);
+        write_scales(type, row, scale);
         uint32_t w[48];
         for (int i = 0; i < y->words; i++)
             memcpy(&w[i], words + 4 * i * WF_VL, 4);
