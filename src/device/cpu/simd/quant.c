@@ -98,7 +98,9 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
                         int64_t b, vf *c)
 {
     const int64_t blocks = x->k / WF_QUANT_BLOCK;
-    vf scale = wf_quant_scale_of(type, p.scales, part);
+    vf scale = wf_quant_scale_of(type, p.scales, part), min = vf_zero();
+    if (wf_quant_layouts[type].mins)
+        min = wf_quant_min_of(type, p.scales, part);
     for (int r = 0; r < rows; r++) {
         int64_t at = r * blocks + b;
         const int32_t *numbers = hide(x->pair + at * WF_QUANT_PAIRS);
@@ -106,19 +108,21 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
                                              : dot_words(type, p, part, numbers);
         c[r] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[r]);
         if (wf_quant_layouts[type].mins)
-            c[r] = vf_fma(wf_quant_min_of(type, p.scales, part), vf_set(x->total[at]), c[r]);
+            c[r] = vf_fma(min, vf_set(x->total[at]), c[r]);
     }
 }
 
 /* Prefetches this part's share of the next block. Parts of a large block are not read sequentially,
  * so the hardware prefetcher does not help. */
-WF_INLINE void fetch_ahead(wf_quant_panel p, int part, int parts)
+WF_INLINE void fetch_ahead(wf_type type, wf_quant_panel p, int part)
 {
-    int words = p.word_step / parts;
-    for (int i = 0; i < words; i += 64)
-        v_prefetch(p.words + p.word_step + part * words + i);
-    if (part * 64 < p.scale_step)
-        v_prefetch(p.scales + p.scale_step + part * 64);
+    const wf_quant_layout *y = &wf_quant_layouts[type];
+    const int words = y->words * 4 * WF_VL, scales = (2 * y->halves + y->scales) * WF_VL;
+    const int share = words / wf_quant_parts(type);
+    for (int i = 0; i < share; i += 64)
+        v_prefetch(p.words + words + part * share + i);
+    if (part * 64 < scales)
+        v_prefetch(p.scales + scales + part * 64);
 }
 
 /* out [panels][rows][WF_VL] = rows of x by panels that are `next` bytes apart. Several panels at
@@ -139,7 +143,7 @@ WF_INLINE void few_rows(wf_type type, int rows, int panels, wf_quant_panel p, in
                 wf_quant_panel one = {p.scales + j * next, p.words + j * next, p.scale_step,
                                       p.word_step};
                 if (parts > 1)
-                    fetch_ahead(one, part, parts);
+                    fetch_ahead(type, one, part);
                 add_part(type, rows, one, part, x, b + part, c[j]);
             }
         p = wf_quant_panel_next(p, 1);
