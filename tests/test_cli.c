@@ -614,30 +614,35 @@ static void test_plan(void **state)
     prints_json();
 }
 
-/* --explain and --json name the types that only generic kernels read. */
+/* --explain and --json name exactly the types that only generic kernels read. */
 static void test_plan_generic(void **state)
 {
     (void)state;
-    char args[256], path[64];
+    char args[256], path[64], note[64];
     snprintf(path, sizeof path, "%s/q", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fputs("weft-graph 1\nstreams 0\n"
-          "%0 = input(\"x\") type=f32 dims=[4,256] -> f32[4,256]\n"
-          "%1 = state(\"w\") type=q5_K dims=[64,256] -> q5_K[64,256]\n"
-          "%2 = linear(%0, %1) -> f32[4,64]\n"
-          "output \"y\" = %2\nend\n",
-          f);
-    fclose(f);
-    snprintf(args, sizeof args, "plan %s --explain", path);
-    succeeds(args);
-    prints("note: q5_K has no dedicated kernel");
-    snprintf(args, sizeof args, "plan %s --json; rm %s", path, path);
-    succeeds(args);
-    prints_json();
-    prints("\"generic_types\": [\n      \"q5_K\"\n    ]");
-    succeeds("plan tiny --json");
-    prints("\"generic_types\": []");
+    for (wf_type type = WF_BLOCK_FIRST; type < WF_TYPE_COUNT; type++) {
+        const char *name = wf_type_name(type);
+        const bool generic = wf_type_get(type)->generic;
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fprintf(f,
+                "weft-graph 1\nstreams 0\n"
+                "%%0 = input(\"x\") type=f32 dims=[4,256] -> f32[4,256]\n"
+                "%%1 = state(\"w\") type=%s dims=[64,256] -> %s[64,256]\n"
+                "%%2 = linear(%%0, %%1) -> f32[4,64]\n"
+                "output \"y\" = %%2\nend\n",
+                name, name);
+        fclose(f);
+        snprintf(args, sizeof args, "plan %s --explain", path);
+        snprintf(note, sizeof note, "note: %s has no dedicated kernel", name);
+        succeeds(args);
+        assert_int_equal(strstr(out, note) != NULL, generic);
+        snprintf(args, sizeof args, "plan %s --json; rm %s", path, path);
+        snprintf(note, sizeof note, "\"generic_types\": [\n      \"%s\"\n    ]", name);
+        succeeds(args);
+        prints_json();
+        prints(generic ? note : "\"generic_types\": []");
+    }
 }
 
 /* The graph after all passes can be read as text and planned again. */

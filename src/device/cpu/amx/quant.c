@@ -40,8 +40,9 @@ _Static_assert(WF_VL == ROWS, "a row of sums must be one vector");
 /* Rounded rows of x in groups of ROWS. The last group is padded with rows of zeros. */
 typedef struct {
     int64_t blocks;       /* blocks of 32 per row */
+    int totals;           /* per block, see quant.h */
     int8_t *digit;        /* [group][block][ROWS][high 32, low 32] */
-    float *scale, *total; /* [group][block][ROWS], see quant.h */
+    float *scale, *total; /* [group][block][ROWS] and [group][block][totals][ROWS] */
 } activations;
 
 static int64_t groups_of(int64_t m)
@@ -49,14 +50,15 @@ static int64_t groups_of(int64_t m)
     return (m + ROWS - 1) / ROWS;
 }
 
-static size_t activation_bytes(int64_t m, int64_t k)
+static size_t activation_bytes(int64_t m, int64_t k, int totals)
 {
-    return (size_t)(groups_of(m) * (k / WF_QUANT_BLOCK)) * (TILE + 2 * ROWS * sizeof(float));
+    return (size_t)(groups_of(m) * (k / WF_QUANT_BLOCK)) *
+           (TILE + (1 + (size_t)totals) * ROWS * sizeof(float));
 }
 
-static activations activations_at(void *memory, int64_t m, int64_t k)
+static activations activations_at(void *memory, int64_t m, int64_t k, int totals)
 {
-    activations x = {.blocks = k / WF_QUANT_BLOCK};
+    activations x = {.blocks = k / WF_QUANT_BLOCK, .totals = totals};
     int64_t count = groups_of(m) * x.blocks;
     x.digit = memory;
     x.scale = (void *)((char *)memory + count * TILE);
@@ -104,19 +106,22 @@ static void fill_block(const activations *to, const source *x, int64_t group, in
 {
     int64_t at = group * to->blocks + b;
     float inverse[ROWS];
-    vf scale = scales_of(x, b, inverse), sum[ROWS];
+    vf scale = scales_of(x, b, inverse), sum[2][ROWS];
     for (int lane = 0; lane < ROWS; lane++) {
         int8_t *digit = to->digit + at * TILE + lane * LINE;
-        sum[lane] = vf_zero();
         for (int half = 0; half < 2; half++, digit += WF_VL) {
             vi integer = vf_to_vi(vf_mul(read_half(x, lane, b, half), vf_set(inverse[lane])));
             vi_store_bytes(digit, vi_sra(vi_add(integer, vi_set(128)), 8));
             vi_store_bytes(digit + WF_QUANT_BLOCK, integer);
-            sum[lane] = vf_add(sum[lane], vi_to_vf(integer));
+            sum[half][lane] = vi_to_vf(integer);
         }
     }
     vf_store(to->scale + at * ROWS, scale);
-    vf_store(to->total + at * ROWS, vf_mul(scale, vf_sums(sum))); /* the sum is exact */
+    vf low = vf_sums(sum[0]), high = vf_sums(sum[1]); /* exact */
+    float *total = to->total + at * to->totals * ROWS;
+    vf_store(total, vf_mul(scale, to->totals == 2 ? low : vf_add(low, high)));
+    if (to->totals == 2)
+        vf_store(total + ROWS, vf_mul(scale, high));
 }
 
 /* ---- Weights ---- */
@@ -126,13 +131,14 @@ static void fill_block(const activations *to, const source *x, int64_t group, in
  * follows each block (see the file comment). */
 typedef struct {
     uint8_t words[(3 * DEPTH + 1) * WORDS];
-    float scale[DEPTH][WF_VL], min[DEPTH][WF_VL];
+    float scale[DEPTH][WF_VL], min[DEPTH][2][WF_VL];
 } apart;
 
-/* Whether weights have two digits: integers times the scales of groups exceed i8. */
+/* Whether weights have two digits: integers times the scales of groups exceed i8. Those of q3_K are
+ * at most 4 x 32. */
 WF_INLINE bool two_digits(wf_type type)
 {
-    return wf_quant_grouped(type);
+    return wf_quant_grouped(type) && wf_quant_layouts[type].bits > 3;
 }
 
 /* Bytes from a block's tile to the next block's. */
@@ -154,25 +160,40 @@ WF_INLINE void store_digits(vi bytes, int less, vi by, uint8_t *low, uint8_t *hi
     vi_store(high, vi_or(vp_shr(even, 8), vi_and(odd, vi_set(~0x00ff00ff))));
 }
 
+/* Stores (offset - integer) x group scale in a byte: at least -4 x 32 in q3_K, where the negative
+ * product would exceed i8. The scale of the block is negated as well. */
+WF_INLINE void store_scaled(vi bytes, int less, vi by, uint8_t *to)
+{
+    const vi byte = vi_set(0x00ff00ff), offset = vi_set(less * 0x00010001);
+    vi even = vp_mul(vp_sub(offset, vi_and(bytes, byte)), by);
+    vi odd = vp_mul(vp_sub(offset, vp_shr(bytes, 8)), by);
+    vi_store(to, vi_or(vi_and(even, byte), vp_shl(odd, 8)));
+}
+
 /* Unpacks one part of a panel to block `at`. */
 WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int at, apart *to)
 {
     const wf_quant_layout *y = &wf_quant_layouts[type];
     const bool two = two_digits(type);
     uint8_t *words = to->words + at * step_of(two) + (two ? WORDS : 0);
-    vf_store(to->scale[at], wf_quant_scale_of(type, p.scales, part));
-    if (y->mins)
-        vf_store(to->min[at], wf_quant_min_of(type, p.scales, part));
+    vf scale = wf_quant_scale_of(type, p.scales, part);
+    vf_store(to->scale[at], wf_quant_grouped(type) && !two ? vf_neg(scale) : scale);
+    for (int i = 0; i < y->mins; i++)
+        vf_store(to->min[at][i], wf_quant_min_of(type, p.scales, part, i));
     if (y->bits == 8)
         return;
 #pragma GCC unroll 8
     for (int u = 0; u < WF_QUANT_FOURS; u++, words += LINE) {
         const vi bytes = wf_quant_bytes_of(type, p.words, part, u);
-        if (two)
-            store_digits(bytes, y->offset, wf_quant_group_pair(type, p.scales, 2 * part + u / 4),
-                         words, words + WORDS);
-        else
+        if (!wf_quant_grouped(type)) {
             vi_store(words, _mm512_sub_epi8(bytes, vi_set(y->offset * 0x01010101)));
+            continue;
+        }
+        const vi by = wf_quant_group_pair(type, p.scales, 2 * part + u / 4);
+        if (two)
+            store_digits(bytes, y->offset, by, words, words + WORDS);
+        else
+            store_scaled(bytes, y->offset, by, words);
     }
 }
 
@@ -208,7 +229,7 @@ typedef struct {
 static kind kind_of(wf_type type)
 {
     const wf_quant_layout *y = &wf_quant_layouts[type];
-    return (kind){two_digits(type), y->bits <= 4, y->mins};
+    return (kind){two_digits(type), y->bits == 4, y->mins};
 }
 
 /* Use of the tiles: even blocks sum in tiles 0 to 2, odd blocks in 3 to 5; tile 7 has the weights.
@@ -305,17 +326,17 @@ WF_INLINE vi whole(kind of, const sums *s, int r)
 WF_INLINE void add_block(kind of, const sums *s, const apart *w, int64_t at, const float *scale,
                          const float *total, vf c[ROWS])
 {
-    vf by = vf_load(w->scale[at]), min = vf_zero();
-    if (of.mins)
-        min = vf_load(w->min[at]);
+    vf by = vf_load(w->scale[at]), min[2];
+    for (int i = 0; i < of.mins; i++)
+        min[i] = vf_load(w->min[at][i]);
     scale += at * ROWS;
-    total += at * ROWS;
+    total += at * of.mins * ROWS;
 #pragma GCC unroll 16
     for (int r = 0; r < ROWS; r++) {
         vf product = vi_to_vf(whole(of, s, r));
         c[r] = vf_fma(product, vf_mul(by, vf_set(scale[r])), c[r]);
-        if (of.mins)
-            c[r] = vf_fma(min, vf_set(total[r]), c[r]);
+        for (int i = 0; i < of.mins; i++)
+            c[r] = vf_fma(min[i], vf_set(total[i * ROWS + r]), c[r]);
     }
 }
 
@@ -326,7 +347,7 @@ WF_INLINE void multiply(kind of, const apart *w, const uint8_t *words, const act
                         int64_t block, int blocks, float *c)
 {
     const int8_t *digit = x->digit + block * TILE;
-    const float *scale = x->scale + block * ROWS, *total = x->total + block * ROWS;
+    const float *scale = x->scale + block * ROWS, *total = x->total + block * x->totals * ROWS;
     sums s;
     vf sum[ROWS];
 #pragma GCC unroll 16
@@ -360,16 +381,19 @@ typedef void multiply_fn(const apart *w, const uint8_t *words, const activations
     {                                                                                           \
         multiply((kind){__VA_ARGS__}, w, words, x, block, blocks, c);                           \
     }
-MULTIPLY(multiply_two, true, false, 0)
-MULTIPLY(multiply_wide, false, false, 0)
-MULTIPLY(multiply_narrow, false, true, 0)
-MULTIPLY(multiply_narrow_mins, false, true, 1)
+MULTIPLY(two_0, true, false, 0)
+MULTIPLY(wide_0, false, false, 0)
+MULTIPLY(wide_1, false, false, 1)
+MULTIPLY(wide_2, false, false, 2)
+MULTIPLY(narrow_0, false, true, 0)
+MULTIPLY(narrow_1, false, true, 1)
 
+/* Returns NULL for a kind that no type has. */
 static multiply_fn *multiply_of(kind of)
 {
-    if (of.two)
-        return multiply_two;
-    return !of.narrow ? multiply_wide : of.mins ? multiply_narrow_mins : multiply_narrow;
+    static multiply_fn *const two[3] = {two_0}, *const wide[3] = {wide_0, wide_1, wide_2},
+                              *const narrow[3] = {narrow_0, narrow_1};
+    return (of.two ? two : of.narrow ? narrow : wide)[of.mins];
 }
 
 /* ---- linear and linear_act ---- */
@@ -480,7 +504,8 @@ static bool accepts_direct(const wf_device *device, const wf_node *n)
 static size_t workspace(const wf_device *device, const wf_node *n)
 {
     int64_t m = wf_dims_rows(&n->in[0]->shape), k = n->in[1]->shape.d[1];
-    return activation_bytes(m, k) + (size_t)wf_device_threads(device) * sizeof(scratch);
+    return activation_bytes(m, k, wf_quant_totals(n->in[1]->type)) +
+           (size_t)wf_device_threads(device) * sizeof(scratch);
 }
 
 /* Chooses the rows of x per item: at most CHUNK, and few enough to give each thread four items. */
@@ -504,9 +529,9 @@ static wf_status launch(const wf_launch *l)
     o.panels = (w->dim[0] + WF_VL - 1) / WF_VL;
     if (!o.to.y && !o.to.pre)
         return WF_OK;
-    o.x = activations_at(l->workspace, o.m, w->dim[1]);
+    o.x = activations_at(l->workspace, o.m, w->dim[1], wf_quant_totals(w->type));
     wf_parallel_for(l->threads, groups_of(o.m), GRAIN / (w->dim[1] * ROWS) + 1, fill_groups, &o);
-    o.scratch = (char *)l->workspace + activation_bytes(o.m, w->dim[1]);
+    o.scratch = (char *)l->workspace + activation_bytes(o.m, w->dim[1], o.x.totals);
     cut(&o, l->threads);
     wf_parallel_for(l->threads, o.columns * o.chunks, 1, some_items, &o);
     return WF_OK;

@@ -98,17 +98,18 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
                         int64_t b, vf *c)
 {
     const int64_t blocks = x->k / WF_QUANT_BLOCK;
-    vf scale = wf_quant_scale_of(type, p.scales, part), min = vf_zero();
-    if (wf_quant_layouts[type].mins)
-        min = wf_quant_min_of(type, p.scales, part);
+    const int mins = wf_quant_layouts[type].mins;
+    vf scale = wf_quant_scale_of(type, p.scales, part), min[2];
+    for (int i = 0; i < mins; i++)
+        min[i] = wf_quant_min_of(type, p.scales, part, i);
     for (int r = 0; r < rows; r++) {
         int64_t at = r * blocks + b;
         const int32_t *numbers = hide(x->pair + at * WF_QUANT_PAIRS);
         vi sum = wf_quant_digits(type, true) ? dot_digits(type, p, part, numbers, x->off + 2 * at)
                                              : dot_words(type, p, part, numbers);
         c[r] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[r]);
-        if (wf_quant_layouts[type].mins)
-            c[r] = vf_fma(min, vf_set(x->total[at]), c[r]);
+        for (int i = 0; i < mins; i++)
+            c[r] = vf_fma(min[i], vf_set(x->total[at * mins + i]), c[r]);
     }
 }
 
@@ -179,11 +180,11 @@ static few_fn *const few_table[][2][ROWS] = {WF_QUANT_TYPES(FEW_ENTRY)};
 /* ---- Large batches ---- */
 
 /* DEPTH blocks of TILE_VECTORS panels, unpacked: i16 pairs without offset, times the scales of
- * groups, and the scale and minimum of each block. */
+ * groups, and the scale and minima of each block. */
 typedef struct {
     int32_t pair[DEPTH * WF_QUANT_PAIRS][TILE_VECTORS][WF_VL];
     float scale[DEPTH][TILE_VECTORS][WF_VL];
-    float min[DEPTH][TILE_VECTORS][WF_VL];
+    float min[DEPTH][2][TILE_VECTORS][WF_VL];
 } apart;
 
 /* Unpacks one part of the panel of vector v to block `at`. */
@@ -191,8 +192,8 @@ WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int v, int at
 {
     const wf_quant_layout *y = &wf_quant_layouts[type];
     vf_store(to->scale[at][v], wf_quant_scale_of(type, p.scales, part));
-    if (y->mins)
-        vf_store(to->min[at][v], wf_quant_min_of(type, p.scales, part));
+    for (int i = 0; i < y->mins; i++)
+        vf_store(to->min[at][i][v], wf_quant_min_of(type, p.scales, part, i));
 #pragma GCC unroll 8
     for (int u = 0; u < WF_QUANT_FOURS; u++) {
         const vi bytes = wf_quant_bytes_of(type, p.words, part, u);
@@ -237,17 +238,17 @@ static apart_fn *const apart_table[] = {WF_QUANT_TYPES(APART_ENTRY)};
 /* c [TILE_ROWS][TILE_VECTORS][WF_VL] += a group of rows of x, blocks [block, block + blocks), by
  * the unpacked weights. With few registers the integer sums of the block take them; the f32 sums
  * are spilled and used once per 16 steps. */
-WF_INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t block, int blocks,
+WF_INLINE void tile(int mins, const apart *w, const wf_quant_rows *x, int64_t block, int blocks,
                     float *c)
 {
     const int32_t *a = x->pair + block * WF_QUANT_PAIRS * TILE_ROWS;
-    const float *scale = x->scale + block * TILE_ROWS, *total = x->total + block * TILE_ROWS;
+    const float *scale = x->scale + block * TILE_ROWS, *total = x->total + block * mins * TILE_ROWS;
     vf sum[TILE_ROWS][TILE_VECTORS];
     for (int r = 0; r < TILE_ROWS; r++)
         for (int v = 0; v < TILE_VECTORS; v++)
             sum[r][v] = vf_load(c + (r * TILE_VECTORS + v) * WF_VL);
     const int32_t *next = a + x->k / 2 * TILE_ROWS; /* the group after this one */
-    for (int b = 0; b < blocks; b++, scale += TILE_ROWS, total += TILE_ROWS) {
+    for (int b = 0; b < blocks; b++, scale += TILE_ROWS, total += mins * TILE_ROWS) {
         for (int i = 0; i < WF_QUANT_PAIRS * TILE_ROWS; i += 16, next += 16)
             __builtin_prefetch(next);
         vi dot[TILE_ROWS][TILE_VECTORS];
@@ -269,8 +270,9 @@ WF_INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t b
             for (int v = 0; v < TILE_VECTORS; v++) {
                 vf by = vf_mul(vf_load(w->scale[b][v]), vf_set(scale[r]));
                 sum[r][v] = vf_fma(vi_to_vf(dot[r][v]), by, sum[r][v]);
-                if (mins)
-                    sum[r][v] = vf_fma(vf_load(w->min[b][v]), vf_set(total[r]), sum[r][v]);
+                for (int i = 0; i < mins; i++)
+                    sum[r][v] = vf_fma(vf_load(w->min[b][i][v]), vf_set(total[i * TILE_ROWS + r]),
+                                       sum[r][v]);
             }
     }
     for (int r = 0; r < TILE_ROWS; r++)
@@ -278,15 +280,17 @@ WF_INLINE void tile(bool mins, const apart *w, const wf_quant_rows *x, int64_t b
             vf_store(c + (r * TILE_VECTORS + v) * WF_VL, sum[r][v]);
 }
 
-static void tile_plain(const apart *w, const wf_quant_rows *x, int64_t block, int blocks, float *c)
-{
-    tile(false, w, x, block, blocks, c);
-}
-
-static void tile_mins(const apart *w, const wf_quant_rows *x, int64_t block, int blocks, float *c)
-{
-    tile(true, w, x, block, blocks, c);
-}
+typedef void tile_fn(const apart *w, const wf_quant_rows *x, int64_t block, int blocks, float *c);
+#define TILE(mins)                                                                             \
+    static void tile_##mins(const apart *w, const wf_quant_rows *x, int64_t block, int blocks, \
+                            float *c)                                                          \
+    {                                                                                          \
+        tile(mins, w, x, block, blocks, c);                                                    \
+    }
+TILE(0)
+TILE(1)
+TILE(2)
+static tile_fn *const tile_table[] = {tile_0, tile_1, tile_2}; /* [minima] */
 
 /* ---- linear and linear_act ---- */
 
@@ -401,8 +405,7 @@ static void one_item(const product *o, int64_t i, scratch *s)
     const int64_t blocks = o->x.k / WF_QUANT_BLOCK;
     int64_t p0 = i / o->chunks * TILE_VECTORS, r0 = i % o->chunks * o->chunk;
     int64_t rows = o->m - r0 < o->chunk ? o->m - r0 : o->chunk;
-    void (*multiply)(const apart *, const wf_quant_rows *, int64_t, int, float *) =
-        wf_quant_layouts[o->w->type].mins ? tile_mins : tile_plain;
+    tile_fn *const multiply = tile_table[wf_quant_layouts[o->w->type].mins];
     int64_t whole = (rows + TILE_ROWS - 1) / TILE_ROWS * TILE_ROWS;
     memset(s->c, 0, (size_t)whole * TILE_VECTORS * WF_VL * sizeof *s->c);
     for (int64_t b = 0; b < blocks; b += DEPTH) {
@@ -450,7 +453,7 @@ static int group_of(int64_t m)
 static size_t workspace(const wf_device *device, const wf_node *n)
 {
     int64_t m = wf_dims_rows(&n->in[0]->shape), k = n->in[1]->shape.d[1];
-    return wf_quant_rows_bytes(m, k, group_of(m)) +
+    return wf_quant_rows_bytes(m, k, group_of(m), wf_quant_totals(n->in[1]->type)) +
            (m > WF_QUANT_FEW ? (size_t)wf_device_threads(device) * sizeof(scratch) : 0);
 }
 
@@ -474,7 +477,7 @@ static wf_status launch_linear(const wf_launch *l)
     o.panels = (w->dim[0] + WF_VL - 1) / WF_VL;
     if (o.m == 0 || (!o.to.y && !o.to.pre))
         return WF_OK;
-    o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m));
+    o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m), wf_quant_totals(w->type));
     o.x.digits = o.m <= WF_QUANT_FEW && wf_quant_digits(w->type, w->packed);
     o.x.offset = wf_quant_digits_offset(w->type);
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
@@ -486,7 +489,7 @@ static wf_status launch_linear(const wf_launch *l)
                           w->packed ? some_panels : some_direct, &o);
         return WF_OK;
     }
-    o.scratch = (char *)l->workspace + wf_quant_rows_bytes(o.m, w->dim[1], o.x.group);
+    o.scratch = (char *)l->workspace + wf_quant_rows_bytes(o.m, w->dim[1], o.x.group, o.x.totals);
     cut(&o, l->threads);
     int64_t items = (o.panels + TILE_VECTORS - 1) / TILE_VECTORS * o.chunks;
     wf_parallel_share(l->threads, items, 1, some_items, &o);

@@ -11,10 +11,15 @@
  *     [block][half][WF_VL] f16, [block][byte][WF_VL] u8     padded to whole cache lines
  *     [block][word][WF_VL] u32
  *
- * The words are those of the file, except for q6_K, where they unpack with fewer instructions. Its
- * 128 elements of half a block become 24 words. Words 0 to 7 hold elements 0 to 31 in the low six
- * bits of each byte, words 8 to 15 elements 32 to 63, words 16 to 23 elements 64 to 95. The top two
- * bits of words u, u + 8 and u + 16 hold elements 96 to 127, low bits first.
+ * The words are those of the file, except in two cases, where they unpack with fewer instructions:
+ *
+ *     6 bits  128 elements become 24 words. Words 0 to 7 hold elements 0 to 31 in the low six bits
+ *             of each byte, words 8 to 15 elements 32 to 63, words 16 to 23 elements 64 to 95. The
+ *             top two bits of words u, u + 8 and u + 16 hold elements 96 to 127, low bits first.
+ *     3 or 5  Files store the highest bits apart from the others, one word per 32 elements. A panel
+ *             has these words first. `run` parts share as many of them: the highest bits of elements
+ *             [4 u, 4 u + 4) of the i-th of these parts are in word u % run, one per byte, at bit
+ *             u - u % run + i.
  *
  * Activations. Each block of 32 is rounded to 15-bit integers with one scale. There are two
  * layouts:
@@ -43,6 +48,7 @@ typedef enum {
     WF_QUANT_BY_BLOCK, /* none */
     WF_QUANT_BY_PART,  /* per part: a scale, then a minimum, both u8 */
     WF_QUANT_BY_GROUP, /* per group: a scale, i8 */
+    WF_QUANT_BY_HALF,  /* per group: a scale in the low four bits, a minimum in the high ones */
 } wf_quant_scaling;
 
 /* How a type is stored, in files and in panels. */
@@ -104,10 +110,12 @@ typedef struct {
     int group;
     bool digits;   /* pair is i8 [row][k / 32][32 high digits, then 32 low ones]; group is 1 */
     int offset;    /* constant to subtract from the weights' integers as stored */
+    int totals;    /* totals per block: 1 or 2 */
     int32_t *pair; /* [groups][k / 2][group], each two i16 */
     /* [groups][k / 32][group]: scale of a block's integers */
     float *scale;
-    float *total; /* [groups][k / 32][group]: sum of a block's rounded activations */
+    /* [groups][k / 32][totals][group]: sum of a block's rounded activations, or of each half's */
+    float *total;
     /* [row][k / 16], only with digits: -offset times the sum of 16 neighbouring integers */
     int32_t *off;
 } wf_quant_rows;
@@ -115,8 +123,8 @@ typedef struct {
 #define wf_quant_rows_bytes WF_SIMD(wf_quant_rows_bytes)
 #define wf_quant_rows_at WF_SIMD(wf_quant_rows_at)
 #define wf_quant_rows_fill WF_SIMD(wf_quant_rows_fill)
-size_t wf_quant_rows_bytes(int64_t rows, int64_t k, int group);
-wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group);
+size_t wf_quant_rows_bytes(int64_t rows, int64_t k, int group, int totals);
+wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group, int totals);
 /* Returns the rows from r on. r is a multiple of the group. */
 static inline wf_quant_rows wf_quant_rows_from(const wf_quant_rows *q, int64_t r)
 {
@@ -125,9 +133,10 @@ static inline wf_quant_rows wf_quant_rows_from(const wf_quant_rows *q, int64_t r
                            q->group,
                            q->digits,
                            q->offset,
+                           q->totals,
                            q->pair + 16 * skipped,
                            q->scale + skipped,
-                           q->total + skipped,
+                           q->total + q->totals * skipped,
                            q->off + 2 * skipped};
 }
 /* Fills groups [begin, end) from x, of any float type. A block with a NaN or an infinity gets a NaN

@@ -31,13 +31,20 @@
     sizeof(wf_block_##word), offsetof(wf_block_##word, half), offsetof(wf_block_##word, words)
 
 /* The properties of the types with panels; the columns are those of wf_quant_layout. */
+/* clang-format off */
 static const wf_quant_layout wf_quant_layouts[] = {
     [WF_Q8_0] = {32, WF_QUANT_PLACES(q8_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 8, 8, 1, 0, 0},
     [WF_Q4_0] = {32, WF_QUANT_PLACES(q4_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 8, 0},
     [WF_Q4_1] = {32, WF_QUANT_PLACES(q4_1, d, q), 2, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 0, 1},
     [WF_Q4_K] = {256, WF_QUANT_PLACES(q4_k, d, q), 2, 16, WF_QUANT_BY_PART, 32, 4, 2, 0, 1},
     [WF_Q6_K] = {256, WF_QUANT_PLACES(q6_k, d, low), 1, 16, WF_QUANT_BY_GROUP, 48, 6, 4, 32, 0},
+    [WF_Q5_0] = {32, WF_QUANT_PLACES(q5_0, d, high), 1, 0, WF_QUANT_BY_BLOCK, 5, 5, 1, 16, 0},
+    [WF_Q5_K] = {256, WF_QUANT_PLACES(q5_k, d, high), 2, 16, WF_QUANT_BY_PART, 40, 5, 2, 0, 1},
+    [WF_Q5_1] = {32, WF_QUANT_PLACES(q5_1, d, high), 2, 0, WF_QUANT_BY_BLOCK, 5, 5, 1, 0, 1},
+    [WF_Q3_K] = {256, WF_QUANT_PLACES(q3_k, d, high), 1, 16, WF_QUANT_BY_GROUP, 24, 3, 4, 4, 0},
+    [WF_Q2_K] = {256, WF_QUANT_PLACES(q2_k, d, q), 2, 16, WF_QUANT_BY_HALF, 16, 2, 4, 0, 2},
 };
+/* clang-format on */
 
 /* Returns NULL for a type without panels. */
 static inline const wf_quant_layout *wf_quant_layout_of(wf_type type)
@@ -62,12 +69,18 @@ WF_INLINE bool wf_quant_signed(wf_type type)
 /* Whether each 16 elements have an integer scale, which multiplies the integers. */
 WF_INLINE bool wf_quant_grouped(wf_type type)
 {
-    return wf_quant_layouts[type].scaling == WF_QUANT_BY_GROUP;
+    return wf_quant_layouts[type].scaling >= WF_QUANT_BY_GROUP;
 }
 
-/* Whether small batches use digits (quant.h). The byte instructions take unsigned weights, so the
- * stored integers must not be negative. Integers of q8_0 are signed: the direct kernel flips their
- * sign bit, or uses an instruction for signed bytes. */
+/* Totals of activations per block: one for each minimum of a part, at least one. */
+WF_INLINE int wf_quant_totals(wf_type type)
+{
+    return wf_quant_layouts[type].mins == 2 ? 2 : 1;
+}
+
+/* Whether small batches use digits (quant.h). The byte instructions take unsigned weights, so signed
+ * integers get flipped sign bits unless there is an instruction for signed bytes. That needs wide
+ * sums. Panels of q8_0 use pairs: extending a sign costs less than the second digit. */
 WF_INLINE bool wf_quant_digits(wf_type type, bool packed)
 {
     return !wf_quant_signed(type) || (!packed && WF_VQ_WIDE);
@@ -124,8 +137,10 @@ bool wf_quant_direct_accepts(const wf_device *device, const wf_node *n);
 /* The integer scale of a group of 16 elements. */
 WF_INLINE vi wf_quant_group_scale(wf_type type, const uint8_t *scales, int group)
 {
-    const int at = 2 * wf_quant_layouts[type].halves + group;
-    return vi_from_i8((const int8_t *)scales + at * WF_VL);
+    const wf_quant_layout *y = &wf_quant_layouts[type];
+    const uint8_t *at = scales + (2 * y->halves + group) * WF_VL;
+    return y->scaling == WF_QUANT_BY_HALF ? vi_and(vi_from_u8(at), vi_set(15))
+                                          : vi_from_i8((const int8_t *)at);
 }
 
 /* The same in both i16 of each lane. */
@@ -144,11 +159,16 @@ WF_INLINE vf wf_quant_scale_of(wf_type type, const uint8_t *scales, int part)
     return d;
 }
 
-WF_INLINE vf wf_quant_min_of(wf_type type, const uint8_t *scales, int part)
+/* With two minima per part, i is the half. */
+WF_INLINE vf wf_quant_min_of(wf_type type, const uint8_t *scales, int part, int i)
 {
     vf m = vf_load_f16((const void *)(scales + 2 * WF_VL));
     if (wf_quant_layouts[type].scaling == WF_QUANT_BY_PART)
         m = vf_mul(vf_neg(m), vi_to_vf(vi_from_u8(scales + (5 + 2 * part) * WF_VL)));
+    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_HALF) {
+        vi both = vi_from_u8(scales + (4 + 2 * part + i) * WF_VL);
+        m = vf_mul(vf_neg(m), vi_to_vf(vi_shr(both, 4)));
+    }
     return m;
 }
 
@@ -166,17 +186,22 @@ WF_INLINE void wf_quant_mix(vi word[3])
     word[2] = vi_or(vi_and(vi_shr(even, 4), low4), vi_and(high, vi_or(high2, top2)));
 }
 
+/* Shifts bits of each lane to the left, or to the right if n < 0. */
+WF_INLINE vi wf_quant_shift(vi x, int n)
+{
+    return n > 0 ? vi_shl(x, n) : n < 0 ? vi_shr(x, -n) : x;
+}
+
 /* Returns elements [4 u, 4 u + 4) of a part, u 0 to 7, in the bytes of each lane: integers as
  * stored. `part` and u are constants. */
 WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int u)
 {
     const wf_quant_layout *y = &wf_quant_layouts[type];
-    const int word = 4 * WF_VL, i = part % y->run, count = y->bits * y->run;
-    const uint8_t *run = words + (part - i) * y->bits * word; /* `count` words */
+    const int word = 4 * WF_VL, i = part % y->run, first = part - i;
     if (y->bits == 8)
-        return vi_load(run + u * word);
+        return vi_load(words + u * word);
     if (y->bits == 6) {
-        const uint8_t *three = run + u * word;
+        const uint8_t *three = words + (first * 6 + u) * word;
         if (i < 3)
             return vi_and(vi_load(three + i * 8 * word), vi_set(0x3f3f3f3f));
         vi low = vi_and(vi_shr(vi_load(three), 6), vi_set(0x03030303));
@@ -184,8 +209,18 @@ WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int
         vi high = vi_and(vi_shr(vi_load(three + 16 * word), 2), vi_set(0x30303030));
         return vi_or(vi_or(low, mid), high);
     }
-    /* The halves of a byte are elements 16 apart, or different parts. */
-    return vi_and(vi_shr(vi_load(run + u % count * word), 4 * (u / count + i)), vi_set(0x0f0f0f0f));
+    /* The lower 2 or 4 bits: `count` words per run. The fields of a byte are elements 16 apart, or
+     * different parts. */
+    const int highs = y->bits % 2, low = y->bits - highs, count = low * y->run;
+    const uint8_t *run = words + (highs * wf_quant_parts(type) + first * low) * word;
+    vi x = vi_and(vi_shr(vi_load(run + u % count * word), low * (u / count + i)),
+                  vi_set(0x01010101 * ((1 << low) - 1)));
+    if (highs) {
+        vi high = vi_load(words + (first + u % y->run) * word);
+        high = wf_quant_shift(high, low - (u - u % y->run + i));
+        x = vi_or(x, vi_and(high, vi_set(0x01010101 << low)));
+    }
+    return x;
 }
 
 /* Dot product of signed bytes with a block of activations in pairs. Two sums shorten the chain. */

@@ -32,7 +32,7 @@ size_t wf_quant_packed_bytes(wf_type type, const wf_dims *shape)
 
 /* ---- Scales of a block, between the file's layout and a panel ---- */
 
-/* q4_K: a panel stores s and m of a part in a byte each. */
+/* q4_K and q5_K: a panel stores s and m of a part in a byte each. */
 static inline void read_k(const uint8_t from[12], uint8_t scale[16])
 {
     uint32_t word[3]; /* wf_q4_k_scales for four groups at once, one per byte */
@@ -56,21 +56,52 @@ static inline void write_k(uint8_t to[12], const uint8_t scale[16])
     }
 }
 
-/* Integer scales of a block, the form of a panel from that of the file and back. */
+/* q3_K: wf_q3_k_scale for four groups at once, one per byte. */
+static inline void read_q3_k(const uint8_t from[12], uint8_t scale[16])
+{
+    uint32_t word[3];
+    memcpy(word, from, sizeof word);
+    for (int i = 0; i < 4; i++) {
+        uint32_t low = word[i % 2] >> i / 2 * 4 & 0x0f0f0f0f;
+        uint32_t s = low | (word[2] >> 2 * i & 0x03030303) << 4;
+        s = ((s | 0x80808080) - 0x20202020) ^ 0x80808080; /* each byte minus 32 */
+        memcpy(scale + 4 * i, &s, sizeof s);
+    }
+}
+
+static inline void write_q3_k(uint8_t to[12], const uint8_t scale[16])
+{
+    memset(to, 0, 12);
+    for (int i = 0; i < 16; i++) {
+        const int s = (int8_t)scale[i] + 32;
+        to[i % 8] |= (uint8_t)((s & 15) << i / 8 * 4);
+        to[8 + i % 4] |= (uint8_t)(s >> 4 << i / 4 * 2);
+    }
+}
+
+/* Converts the integer scales of a block from the file's form to that of a panel, and back. */
 WF_INLINE void read_scales(wf_type type, const void *block, uint8_t scale[16])
 {
-    if (type == WF_Q4_K)
-        read_k(((const wf_block_q4_k *)block)->scales, scale);
-    else if (type == WF_Q6_K)
-        memcpy(scale, ((const wf_block_q6_k *)block)->scales, 16);
+    switch (type) {
+    case WF_Q4_K: read_k(((const wf_block_q4_k *)block)->scales, scale); break;
+    case WF_Q5_K: read_k(((const wf_block_q5_k *)block)->scales, scale); break;
+    case WF_Q6_K: memcpy(scale, ((const wf_block_q6_k *)block)->scales, 16); break;
+    case WF_Q3_K: read_q3_k(((const wf_block_q3_k *)block)->scales, scale); break;
+    case WF_Q2_K: memcpy(scale, ((const wf_block_q2_k *)block)->scales, 16); break;
+    default: break;
+    }
 }
 
 static void write_scales(wf_type type, void *block, const uint8_t scale[16])
 {
-    if (type == WF_Q4_K)
-        write_k(((wf_block_q4_k *)block)->scales, scale);
-    else if (type == WF_Q6_K)
-        memcpy(((wf_block_q6_k *)block)->scales, scale, 16);
+    switch (type) {
+    case WF_Q4_K: write_k(((wf_block_q4_k *)block)->scales, scale); break;
+    case WF_Q5_K: write_k(((wf_block_q5_k *)block)->scales, scale); break;
+    case WF_Q6_K: memcpy(((wf_block_q6_k *)block)->scales, scale, 16); break;
+    case WF_Q3_K: write_q3_k(((wf_block_q3_k *)block)->scales, scale); break;
+    case WF_Q2_K: memcpy(((wf_block_q2_k *)block)->scales, scale, 16); break;
+    default: break;
+    }
 }
 
 /* ---- One row: a lane of a panel ---- */
@@ -96,29 +127,26 @@ WF_INLINE int word_of(wf_type type, int i)
     return i % 24 < 16 ? i / 24 * 16 + i % 24 : 32 + i / 24 * 8 + i % 24 - 16;
 }
 
-/* Returns the byte offset of word w in a row of the file. */
-WF_INLINE int64_t place_of(wf_type type, int64_t w)
-{
-    const wf_quant_layout *y = &wf_quant_layouts[type];
-    return w / y->words * y->bytes + y->word_at + 4 * word_of(type, (int)(w % y->words));
-}
-
 /* Packs the words of `count` rows; lanes past them become zeros. In every type four neighbouring
- * words of a panel are neighbours in the file, so loads take four words at a time. Prefetches the
- * next panel's rows meanwhile. */
+ * words of a panel are neighbours in the file, so loads take four words at a time, without the first
+ * words % 4 of a block. Prefetches the next panel's rows meanwhile. */
 WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
                           int count, int64_t k)
 {
-    const int64_t words = k / wf_quant_layouts[type].block * wf_quant_layouts[type].words;
+    const wf_quant_layout *y = &wf_quant_layouts[type];
+    const int skip = y->words % 4, each = y->words - skip;
+    const int64_t words = k / y->block * each;
     /* The next panel's rows are far apart: the hardware prefetcher does not follow them. */
     const uint8_t *ahead = rows + WF_VL * row_bytes, *near = ahead;
     const int64_t step = (int64_t)row_bytes * WF_VL * WF_VL / words + 1;
     for (int64_t w = 0; w < words; w += WF_VL) {
         int64_t at[WF_VL / 4];
         vf r[WF_VL];
-        for (int i = 0; i < WF_VL / 4; i++)
-            /* Past the end: any valid place. */
-            at[i] = place_of(type, w + 4 * i < words ? w + 4 * i : w);
+        for (int i = 0; i < WF_VL / 4; i++) {
+            const int64_t four = w + 4 * i < words ? w + 4 * i : w; /* past the end: any place */
+            at[i] =
+                four / each * y->bytes + y->word_at + 4 * word_of(type, skip + (int)(four % each));
+        }
         for (int lane = 0; lane < WF_VL; lane++)
             r[lane] = lane < count ? vi_as_vf(vi_load_fours(rows + (size_t)lane * row_bytes, at))
                                    : vf_zero();
@@ -126,9 +154,73 @@ WF_INLINE void pack_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t
             v_prefetch(near);
         vf_transpose(r);
         for (int i = 0; i < WF_VL && w + i < words; i++)
-            vi_store(to + 4 * (w + i) * WF_VL, vf_as_vi(r[i]));
+            vi_store(to + 4 * ((w + i) / each * y->words + skip + (w + i) % each) * WF_VL,
+                     vf_as_vi(r[i]));
     }
 }
+
+/* Packs the first word of each block, where words are not a multiple of four. */
+WF_INLINE void pack_first_words(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
+                                int count, int64_t k)
+{
+    const wf_quant_layout *y = &wf_quant_layouts[type];
+    for (int64_t b = 0; b < k / y->block; b++, to += y->words * 4 * WF_VL) {
+        uint32_t word[WF_VL] = {0};
+        for (int lane = 0; lane < count; lane++)
+            memcpy(&word[lane], rows + (size_t)lane * row_bytes + b * y->bytes + y->word_at,
+                   sizeof *word);
+        memcpy(to, word, sizeof word);
+    }
+}
+
+/* ---- The highest bits of 3 and 5 ---- */
+
+/* For each of `lanes` pairs of words swaps the bits of a in mask << n with those of b in mask. a may
+ * be b. */
+static inline void swap_bits(uint32_t *a, uint32_t *b, int lanes, int n, uint32_t mask)
+{
+    for (int i = 0; i < lanes; i++) {
+        uint32_t bits = (a[i] >> n ^ b[i]) & mask;
+        b[i] ^= bits;
+        a[i] ^= bits << n;
+    }
+}
+
+/* Converts the highest bits of a block, w [parts][lanes], from the file's order to that of quant.h,
+ * or back. In a block of 256, bit g of byte j of word u belongs to element 4 u + j of part g. A block
+ * of 32 has one word, whose bit i belongs to element i. */
+static inline void spread_highs(wf_type type, uint32_t *w, int lanes, bool back)
+{
+    static const struct {
+        int n;
+        uint32_t mask;
+    } swaps[4] = {{14, 0x0000cccc}, {7, 0x00aa00aa}, {2, 0x0c0c0c0c}, {1, 0x22222222}};
+    if (wf_quant_parts(type) == 1) {
+        for (int i = 0; i < 4; i++)
+            swap_bits(w, w, lanes, swaps[back ? 3 - i : i].n, swaps[back ? 3 - i : i].mask);
+        return;
+    }
+    /* Each step swaps one bit of the word's index with one of the bit's index: its own inverse. */
+    for (int n = 4; n >= wf_quant_layouts[type].run; n /= 2)
+        for (int u = 0; u < 8; u++)
+            if ((u & n) == 0)
+                swap_bits(w + u * lanes, w + (u + n) * lanes, lanes, n,
+                          0xffffffff / ((1u << n) + 1));
+}
+
+/* The same for all blocks of a panel. */
+WF_INLINE void spread_words(wf_type type, uint8_t *words, int64_t blocks)
+{
+    const int highs = wf_quant_parts(type);
+    for (int64_t b = 0; b < blocks; b++, words += wf_quant_layouts[type].words * 4 * WF_VL) {
+        uint32_t w[8 * WF_VL];
+        memcpy(w, words, (size_t)(highs * WF_VL) * sizeof *w);
+        spread_highs(type, w, WF_VL, false);
+        memcpy(words, w, (size_t)(highs * WF_VL) * sizeof *w);
+    }
+}
+
+/* ---- The six bits of q6_K ---- */
 
 /* q6_K: converts a panel's words from the file's layout to that of quant.h, in place. */
 static void mix_words(uint8_t *words, int64_t blocks)
@@ -153,6 +245,8 @@ static void unmix_words(uint32_t w[3])
     w[1] = odd;
     w[2] = high;
 }
+
+/* ---- Panels ---- */
 
 WF_INLINE void pack_scales(wf_type type, uint8_t *to, const uint8_t *rows, size_t row_bytes,
                            int count, int64_t k)
@@ -180,7 +274,8 @@ WF_INLINE void pack_scales(wf_type type, uint8_t *to, const uint8_t *rows, size_
 WF_INLINE void pack_rows(wf_type type, uint8_t *panel, const uint8_t *rows, size_t row_bytes,
                          int count, int64_t k)
 {
-    uint8_t *words = panel + wf_quant_scale_bytes(&wf_quant_layouts[type], k);
+    const wf_quant_layout *y = &wf_quant_layouts[type];
+    uint8_t *words = panel + wf_quant_scale_bytes(y, k);
     if (count == WF_VL) {
         pack_scales(type, panel, rows, row_bytes, WF_VL, k);
         pack_words(type, words, rows, row_bytes, WF_VL, k);
@@ -188,8 +283,12 @@ WF_INLINE void pack_rows(wf_type type, uint8_t *panel, const uint8_t *rows, size
         pack_scales(type, panel, rows, row_bytes, count, k);
         pack_words(type, words, rows, row_bytes, count, k);
     }
-    if (type == WF_Q6_K)
-        mix_words(words, k / wf_quant_layouts[type].block);
+    if (y->words % 4)
+        pack_first_words(type, words, rows, row_bytes, count, k);
+    if (y->bits == 6)
+        mix_words(words, k / y->block);
+    if (y->bits % 2)
+        spread_words(type, words, k / y->block);
 }
 
 #define PACK_PANEL(T)                                                                      \
@@ -222,7 +321,9 @@ static void unpack_row(wf_type type, const uint8_t *panel, int lane, uint8_t *ro
         uint32_t w[48];
         for (int i = 0; i < y->words; i++)
             memcpy(&w[i], words + 4 * i * WF_VL, 4);
-        for (int i = 0; i < 16 && type == WF_Q6_K; i++) {
+        if (y->bits % 2)
+            spread_highs(type, w, 1, true);
+        for (int i = 0; i < 16 && y->bits == 6; i++) {
             uint32_t *at = w + i / 8 * 24 + i % 8, three[3] = {at[0], at[8], at[16]};
             unmix_words(three);
             for (int j = 0; j < 3; j++)

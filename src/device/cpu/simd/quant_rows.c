@@ -15,21 +15,22 @@ static int64_t round_up(int64_t rows, int group)
     return (rows + group - 1) / group * group;
 }
 
-size_t wf_quant_rows_bytes(int64_t rows, int64_t k, int group)
+size_t wf_quant_rows_bytes(int64_t rows, int64_t k, int group, int totals)
 {
     rows = round_up(rows, group);
-    return lines(rows * k * 2) + 2 * lines(rows * k / 8) + lines(rows * k / 4);
+    return lines(rows * k * 2) + lines(rows * k / 8) + lines(rows * k / 8 * totals) +
+           lines(rows * k / 4);
 }
 
-wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group)
+wf_quant_rows wf_quant_rows_at(void *memory, int64_t rows, int64_t k, int group, int totals)
 {
-    wf_quant_rows q = {.k = k, .group = group};
+    wf_quant_rows q = {.k = k, .group = group, .totals = totals};
     char *at = memory;
     rows = round_up(rows, group);
     q.pair = (void *)at;
     q.scale = (void *)(at += lines(rows * k * 2));
     q.total = (void *)(at += lines(rows * k / 8));
-    q.off = (void *)(at + lines(rows * k / 8));
+    q.off = (void *)(at + lines(rows * k / 8 * totals));
     return q;
 }
 
@@ -106,15 +107,17 @@ WF_INLINE void round_block(wf_type type, const char *x, int b, rounding *by, vi 
 static inline void store_scales(const wf_quant_rows *q, int64_t block, int lane, int count,
                                 rounding *by)
 {
-    float scale[WF_VL], total[WF_VL], half[2][WF_VL];
+    float scale[WF_VL], total[2][WF_VL], half[2][WF_VL];
     vf low = vf_sums(by->sum[0]), high = vf_sums(by->sum[1]);
     vf_store(scale, by->scale);
-    vf_store(total, vf_mul(by->scale, vf_add(low, high)));
+    vf_store(total[0], vf_mul(by->scale, q->totals == 2 ? low : vf_add(low, high)));
+    vf_store(total[1], vf_mul(by->scale, high));
     vf_store(half[0], low);
     vf_store(half[1], high);
     for (int b = 0; b < count; b++) {
         q->scale[(block + b) * q->group + lane] = scale[b];
-        q->total[(block + b) * q->group + lane] = total[b];
+        for (int i = 0; i < q->totals; i++)
+            q->total[((block + b) * q->totals + i) * q->group + lane] = total[i][b];
     }
     for (int b = 0; b < count && q->digits && q->offset; b++)
         for (int i = 0; i < 2; i++)
@@ -154,7 +157,9 @@ static void clear_row(const wf_quant_rows *q, int64_t group, int lane)
     for (int64_t b = group * blocks; b < (group + 1) * blocks; b++) {
         for (int i = 0; i < WF_QUANT_PAIRS; i++)
             q->pair[(b * WF_QUANT_PAIRS + i) * q->group + lane] = 0;
-        q->scale[b * q->group + lane] = q->total[b * q->group + lane] = 0;
+        q->scale[b * q->group + lane] = 0;
+        for (int i = 0; i < q->totals; i++)
+            q->total[(b * q->totals + i) * q->group + lane] = 0;
     }
 }
 
