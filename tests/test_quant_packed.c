@@ -352,6 +352,14 @@ static void fill_blocks(wf_type type, void *blocks, int64_t count)
             ((wf_block_q2_k *)at)->d = one;
             ((wf_block_q2_k *)at)->dmin = 0;
             break;
+        case WF_IQ4_NL: /* level 0 is -127 */
+            memset(at, odd ? 0xff : 0, bytes);
+            ((wf_block_iq4_nl *)at)->d = one;
+            break;
+        case WF_IQ4_XS:
+            memset(at, odd ? 0xff : 0, bytes);
+            ((wf_block_iq4_xs *)at)->d = one;
+            break;
         default: fail_msg("%s has no largest block", wf_type_name(type));
         }
     }

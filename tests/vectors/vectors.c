@@ -320,7 +320,7 @@ static void check_pairs(void)
 }
 
 /* Stores the lowest byte of each lane and nothing after them; loads groups of four lanes at any
- * offset. */
+ * offset; looks up bytes in a table of 16. */
 static void check_bytes(void)
 {
     uint8_t bytes[WF_VL + 1], all[4 * 4 * WF_VL];
@@ -341,6 +341,14 @@ static void check_bytes(void)
     for (int i = 0; i < WF_VL; i++)
         memcpy(&want[i], all + at[i / 4] + i % 4 * 4, sizeof *want);
     expect_i("vi_load_fours", vi_load_fours(all, at), want);
+
+    uint8_t index[4 * WF_VL], found[4 * WF_VL];
+    for (int i = 0; i < 4 * WF_VL; i++) {
+        index[i] = (uint8_t)(draw() % 16);
+        found[i] = all[index[i]];
+    }
+    memcpy(want, found, sizeof want);
+    expect_i("vi_lookup", vi_lookup(all, vi_load(index)), want);
 }
 
 /* Returns one end of the range (`end` 0 or 1), or a value within it. */

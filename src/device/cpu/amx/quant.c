@@ -184,7 +184,7 @@ WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int at, apart
         return;
 #pragma GCC unroll 8
     for (int u = 0; u < WF_QUANT_FOURS; u++, words += LINE) {
-        const vi bytes = wf_quant_bytes_of(type, p.words, part, u);
+        const vi bytes = wf_quant_bytes_of(type, false, p.words, part, u);
         if (!wf_quant_grouped(type)) {
             vi_store(words, _mm512_sub_epi8(bytes, vi_set(y->offset * 0x01010101)));
             continue;
@@ -229,7 +229,7 @@ typedef struct {
 static kind kind_of(wf_type type)
 {
     const wf_quant_layout *y = &wf_quant_layouts[type];
-    return (kind){two_digits(type), y->bits == 4, y->mins};
+    return (kind){two_digits(type), y->bits == 4 && !y->levels, y->mins};
 }
 
 /* Use of the tiles: even blocks sum in tiles 0 to 2, odd blocks in 3 to 5; tile 7 has the weights.

@@ -41,6 +41,7 @@ enum {
 WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int n,
                        const int32_t *digits, vi sum)
 {
+    const bool flip = !WF_VQ_SIGNED;
     const int safe = INT16_MAX / (256 * ((1 << wf_quant_layouts[type].bits) - 1));
     const int most = WF_VQ_WIDE || safe > n ? n : safe;
 #pragma GCC unroll 8
@@ -48,7 +49,7 @@ WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int 
         vq high = vq_zero(), low = vq_zero();
 #pragma GCC unroll 8
         for (int j = i; j < i + most; j++) {
-            vi w = wf_quant_bytes_of(type, words, part, u + j);
+            vi w = wf_quant_bytes_of(type, flip, words, part, u + j);
             high = vq_dot(high, w, digits + u + j);
             low = vq_dot(low, w, digits + WF_QUANT_FOURS + u + j);
         }
@@ -81,7 +82,7 @@ WF_INLINE vi dot_words(wf_type type, wf_quant_panel p, int part, const int32_t *
 {
     vi word[WF_QUANT_FOURS];
     for (int u = 0; u < WF_QUANT_FOURS; u++)
-        word[u] = wf_quant_bytes_of(type, p.words, part, u);
+        word[u] = wf_quant_bytes_of(type, false, p.words, part, u);
     return wf_quant_dot_pairs(word, pairs);
 }
 
@@ -196,7 +197,7 @@ WF_INLINE void take_part(wf_type type, wf_quant_panel p, int part, int v, int at
         vf_store(to->min[at][i][v], wf_quant_min_of(type, p.scales, part, i));
 #pragma GCC unroll 8
     for (int u = 0; u < WF_QUANT_FOURS; u++) {
-        const vi bytes = wf_quant_bytes_of(type, p.words, part, u);
+        const vi bytes = wf_quant_bytes_of(type, false, p.words, part, u);
         /* The first and third byte, and the second and fourth (wf_quant_four). */
         vi pair[2] = {vi_and(bytes, vi_set(0x00ff00ff)), vp_shr(bytes, 8)};
         if (wf_quant_signed(type)) {

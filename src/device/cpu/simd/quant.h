@@ -47,6 +47,7 @@
 typedef enum {
     WF_QUANT_BY_BLOCK, /* none */
     WF_QUANT_BY_PART,  /* per part: a scale, then a minimum, both u8 */
+    WF_QUANT_BY_LEVEL, /* per part: a scale, i8 */
     WF_QUANT_BY_GROUP, /* per group: a scale, i8 */
     WF_QUANT_BY_HALF,  /* per group: a scale in the low four bits, a minimum in the high ones */
 } wf_quant_scaling;
@@ -64,6 +65,7 @@ typedef struct {
     int run;                  /* neighbouring parts that share words */
     int offset;               /* constant to subtract from the integers as stored */
     int mins;                 /* minima per part: an element is scale x integer + minimum */
+    bool levels;              /* integers are indices of the signed levels of iq4_nl */
 } wf_quant_layout;
 
 #define WF_QUANT_BLOCK 32 /* elements per block of activations */

@@ -33,16 +33,18 @@
 /* The properties of the types with panels; the columns are those of wf_quant_layout. */
 /* clang-format off */
 static const wf_quant_layout wf_quant_layouts[] = {
-    [WF_Q8_0] = {32, WF_QUANT_PLACES(q8_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 8, 8, 1, 0, 0},
-    [WF_Q4_0] = {32, WF_QUANT_PLACES(q4_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 8, 0},
-    [WF_Q4_1] = {32, WF_QUANT_PLACES(q4_1, d, q), 2, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 0, 1},
-    [WF_Q4_K] = {256, WF_QUANT_PLACES(q4_k, d, q), 2, 16, WF_QUANT_BY_PART, 32, 4, 2, 0, 1},
-    [WF_Q6_K] = {256, WF_QUANT_PLACES(q6_k, d, low), 1, 16, WF_QUANT_BY_GROUP, 48, 6, 4, 32, 0},
-    [WF_Q5_0] = {32, WF_QUANT_PLACES(q5_0, d, high), 1, 0, WF_QUANT_BY_BLOCK, 5, 5, 1, 16, 0},
-    [WF_Q5_K] = {256, WF_QUANT_PLACES(q5_k, d, high), 2, 16, WF_QUANT_BY_PART, 40, 5, 2, 0, 1},
-    [WF_Q5_1] = {32, WF_QUANT_PLACES(q5_1, d, high), 2, 0, WF_QUANT_BY_BLOCK, 5, 5, 1, 0, 1},
-    [WF_Q3_K] = {256, WF_QUANT_PLACES(q3_k, d, high), 1, 16, WF_QUANT_BY_GROUP, 24, 3, 4, 4, 0},
-    [WF_Q2_K] = {256, WF_QUANT_PLACES(q2_k, d, q), 2, 16, WF_QUANT_BY_HALF, 16, 2, 4, 0, 2},
+    [WF_Q8_0] = {32, WF_QUANT_PLACES(q8_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 8, 8, 1, 0, 0, false},
+    [WF_Q4_0] = {32, WF_QUANT_PLACES(q4_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 8, 0, false},
+    [WF_Q4_1] = {32, WF_QUANT_PLACES(q4_1, d, q), 2, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 0, 1, false},
+    [WF_Q4_K] = {256, WF_QUANT_PLACES(q4_k, d, q), 2, 16, WF_QUANT_BY_PART, 32, 4, 2, 0, 1, false},
+    [WF_Q6_K] = {256, WF_QUANT_PLACES(q6_k, d, low), 1, 16, WF_QUANT_BY_GROUP, 48, 6, 4, 32, 0, false},
+    [WF_Q5_0] = {32, WF_QUANT_PLACES(q5_0, d, high), 1, 0, WF_QUANT_BY_BLOCK, 5, 5, 1, 16, 0, false},
+    [WF_Q5_K] = {256, WF_QUANT_PLACES(q5_k, d, high), 2, 16, WF_QUANT_BY_PART, 40, 5, 2, 0, 1, false},
+    [WF_Q5_1] = {32, WF_QUANT_PLACES(q5_1, d, high), 2, 0, WF_QUANT_BY_BLOCK, 5, 5, 1, 0, 1, false},
+    [WF_Q3_K] = {256, WF_QUANT_PLACES(q3_k, d, high), 1, 16, WF_QUANT_BY_GROUP, 24, 3, 4, 4, 0, false},
+    [WF_Q2_K] = {256, WF_QUANT_PLACES(q2_k, d, q), 2, 16, WF_QUANT_BY_HALF, 16, 2, 4, 0, 2, false},
+    [WF_IQ4_NL] = {32, WF_QUANT_PLACES(iq4_nl, d, q), 1, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 0, 0, true},
+    [WF_IQ4_XS] = {256, WF_QUANT_PLACES(iq4_xs, d, q), 1, 8, WF_QUANT_BY_LEVEL, 32, 4, 1, 0, 0, true},
 };
 /* clang-format on */
 
@@ -63,7 +65,7 @@ WF_INLINE int wf_quant_parts(wf_type type)
 /* Whether integers are signed, so that pairs extend their sign. */
 WF_INLINE bool wf_quant_signed(wf_type type)
 {
-    return wf_quant_layouts[type].bits == 8;
+    return wf_quant_layouts[type].bits == 8 || wf_quant_layouts[type].levels;
 }
 
 /* Whether each 16 elements have an integer scale, which multiplies the integers. */
@@ -83,7 +85,8 @@ WF_INLINE int wf_quant_totals(wf_type type)
  * sums. Panels of q8_0 use pairs: extending a sign costs less than the second digit. */
 WF_INLINE bool wf_quant_digits(wf_type type, bool packed)
 {
-    return !wf_quant_signed(type) || (!packed && WF_VQ_WIDE);
+    const bool flips = wf_quant_layouts[type].levels || !packed;
+    return !wf_quant_signed(type) || (flips && WF_VQ_WIDE);
 }
 
 /* The constant to subtract from integers in digits: those of signed types have flipped sign bits
@@ -156,6 +159,8 @@ WF_INLINE vf wf_quant_scale_of(wf_type type, const uint8_t *scales, int part)
     vf d = vf_load_f16((const void *)scales);
     if (wf_quant_layouts[type].scaling == WF_QUANT_BY_PART)
         d = vf_mul(d, vi_to_vf(vi_from_u8(scales + (4 + 2 * part) * WF_VL)));
+    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_LEVEL)
+        d = vf_mul(d, vi_to_vf(vi_from_i8((const int8_t *)scales + (2 + part) * WF_VL)));
     return d;
 }
 
@@ -186,6 +191,12 @@ WF_INLINE void wf_quant_mix(vi word[3])
     word[2] = vi_or(vi_and(vi_shr(even, 4), low4), vi_and(high, vi_or(high2, top2)));
 }
 
+/* Levels of iq4_nl (wf_iq4_level), and the same with flipped sign bits. */
+static const uint8_t wf_quant_levels[2][16] = {
+    {129, 152, 173, 191, 207, 221, 234, 246, 1, 13, 25, 38, 53, 69, 89, 113},
+    {1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241},
+};
+
 /* Shifts bits of each lane to the left, or to the right if n < 0. */
 WF_INLINE vi wf_quant_shift(vi x, int n)
 {
@@ -193,8 +204,8 @@ WF_INLINE vi wf_quant_shift(vi x, int n)
 }
 
 /* Returns elements [4 u, 4 u + 4) of a part, u 0 to 7, in the bytes of each lane: integers as
- * stored. `part` and u are constants. */
-WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int u)
+ * stored, levels with flipped sign bits if `flip`. `part` and u are constants. */
+WF_INLINE vi wf_quant_bytes_of(wf_type type, bool flip, const uint8_t *words, int part, int u)
 {
     const wf_quant_layout *y = &wf_quant_layouts[type];
     const int word = 4 * WF_VL, i = part % y->run, first = part - i;
@@ -220,7 +231,7 @@ WF_INLINE vi wf_quant_bytes_of(wf_type type, const uint8_t *words, int part, int
         high = wf_quant_shift(high, low - (u - u % y->run + i));
         x = vi_or(x, vi_and(high, vi_set(0x01010101 << low)));
     }
-    return x;
+    return y->levels ? vi_lookup(wf_quant_levels[flip], x) : x;
 }
 
 /* Dot product of signed bytes with a block of activations in pairs. Two sums shorten the chain. */

@@ -79,6 +79,25 @@ static inline void write_q3_k(uint8_t to[12], const uint8_t scale[16])
     }
 }
 
+static inline void read_iq4_xs(const wf_block_iq4_xs *from, uint8_t scale[8])
+{
+    for (int i = 0; i < 8; i++) {
+        const int low = from->scales_low[i / 2] >> i % 2 * 4 & 15;
+        scale[i] = (uint8_t)((low | (from->scales_high >> 2 * i & 3) << 4) - 32);
+    }
+}
+
+static inline void write_iq4_xs(wf_block_iq4_xs *to, const uint8_t scale[8])
+{
+    to->scales_high = 0;
+    memset(to->scales_low, 0, sizeof to->scales_low);
+    for (int i = 0; i < 8; i++) {
+        const int s = (int8_t)scale[i] + 32;
+        to->scales_low[i / 2] |= (uint8_t)((s & 15) << i % 2 * 4);
+        to->scales_high |= (uint16_t)(s >> 4 << 2 * i);
+    }
+}
+
 /* Converts the integer scales of a block from the file's form to that of a panel, and back. */
 WF_INLINE void read_scales(wf_type type, const void *block, uint8_t scale[16])
 {
@@ -88,6 +107,7 @@ WF_INLINE void read_scales(wf_type type, const void *block, uint8_t scale[16])
     case WF_Q6_K: memcpy(scale, ((const wf_block_q6_k *)block)->scales, 16); break;
     case WF_Q3_K: read_q3_k(((const wf_block_q3_k *)block)->scales, scale); break;
     case WF_Q2_K: memcpy(scale, ((const wf_block_q2_k *)block)->scales, 16); break;
+    case WF_IQ4_XS: read_iq4_xs(block, scale); break;
     default: break;
     }
 }
@@ -100,6 +120,7 @@ static void write_scales(wf_type type, void *block, const uint8_t scale[16])
     case WF_Q6_K: memcpy(((wf_block_q6_k *)block)->scales, scale, 16); break;
     case WF_Q3_K: write_q3_k(((wf_block_q3_k *)block)->scales, scale); break;
     case WF_Q2_K: memcpy(((wf_block_q2_k *)block)->scales, scale, 16); break;
+    case WF_IQ4_XS: write_iq4_xs(block, scale); break;
     default: break;
     }
 }

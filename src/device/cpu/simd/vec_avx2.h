@@ -137,6 +137,11 @@ static inline vi vi_min(vi a, vi b) { return _mm256_min_epi32(a, b); }
 static inline vm vi_lt(vi a, vi b) { return _mm256_castsi256_ps(_mm256_cmpgt_epi32(b, a)); }
 static inline vi vi_from_u8(const uint8_t *p) { return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)); }
 static inline vi vi_from_i8(const int8_t *p) { return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)); }
+/* Bytes of the table at the indices in the bytes of `at`, 0 to 15. */
+static inline vi vi_lookup(const uint8_t table[16], vi at)
+{
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table)), at);
+}
 static inline vi vf_to_vi(vf a) { return _mm256_cvtps_epi32(a); }
 static inline vf vi_to_vf(vi a) { return _mm256_cvtepi32_ps(a); }
 static inline vi vf_as_vi(vf a) { return _mm256_castps_si256(a); }

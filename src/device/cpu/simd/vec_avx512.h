@@ -148,6 +148,11 @@ static inline vi vi_min(vi a, vi b) { return _mm512_min_epi32(a, b); }
 static inline vm vi_lt(vi a, vi b) { return _mm512_cmplt_epi32_mask(a, b); }
 static inline vi vi_from_u8(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)); }
 static inline vi vi_from_i8(const int8_t *p) { return _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)); }
+/* Bytes of the table at the indices in the bytes of `at`, 0 to 15. */
+static inline vi vi_lookup(const uint8_t table[16], vi at)
+{
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table)), at);
+}
 static inline vi vf_to_vi(vf a) { return _mm512_cvtps_epi32(a); }
 static inline vf vi_to_vf(vi a) { return _mm512_cvtepi32_ps(a); }
 static inline vi vf_as_vi(vf a) { return _mm512_castps_si512(a); }

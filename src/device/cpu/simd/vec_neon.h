@@ -168,6 +168,12 @@ static inline vi vi_from_i8(const int8_t *p)
     return vmovl_s16(vget_low_s16(wide));
 }
 
+/* Bytes of the table at the indices in the bytes of `at`, 0 to 15. */
+static inline vi vi_lookup(const uint8_t table[16], vi at)
+{
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vld1q_u8(table), vreinterpretq_u8_s32(at)));
+}
+
 /* ---- Pairs of i16 in a lane ---- */
 
 static inline vi vp_sub(vi a, vi b) { return i16_as_vi(vsubq_s16(vi_as_i16(a), vi_as_i16(b))); }
