@@ -155,6 +155,24 @@ static bool positive(double x)
     return isfinite(x) && x > 0;
 }
 
+/* Every layer with these positions must have heads that are large enough. */
+static wf_status check_rotated(wf_ctx *ctx, const char *what, const wf_config *c,
+                               const wf_rotary *r)
+{
+    for (int64_t i = 0; i < (c->layer ? c->layers : 1); i++) {
+        const wf_layer *l = wf_config_layer(c, i);
+        if (l->rope != WF_NO_ROPE && &c->rope[l->rope] != r)
+            continue;
+        if (r->dims < 2 || r->dims > l->key_dim || r->dims % 2 != 0)
+            return wf_fail(
+                ctx, WF_ERR_FORMAT,
+                "%s: cannot rotate %lld of the %lld dimensions of a head; the number must be even "
+                "and fit into the head",
+                what, (long long)r->dims, (long long)l->key_dim);
+    }
+    return WF_OK;
+}
+
 /* Also rejects NaN: every comparison is written so that NaN fails it. */
 static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c, const wf_rotary *r)
 {
@@ -162,18 +180,14 @@ static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c, c
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: the base of the rotary positions is %g; it must be positive and finite",
                        what, r->base);
-    if (r->dims < 2 || r->dims > c->all.key_dim || r->dims % 2 != 0)
-        return wf_fail(
-            ctx, WF_ERR_FORMAT,
-            "%s: cannot rotate %lld of the %lld dimensions of a head; the number must be even "
-            "and fit into the head",
-            what, (long long)r->dims, (long long)c->all.key_dim);
+    WF_TRY(check_rotated(ctx, what, c, r));
     if (r->scaling != WF_ROPE_PLAIN && !positive(r->factor))
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: the rope scaling has factor %g; it must be above 0 and finite", what,
                        r->factor);
-    bool waves = r->scaling == WF_ROPE_LLAMA3 || r->scaling == WF_ROPE_YARN;
-    if (waves && !(positive(r->original) && r->original <= INT32_MAX))
+    bool limited =
+        r->scaling == WF_ROPE_LLAMA3 || r->scaling == WF_ROPE_YARN || r->scaling == WF_ROPE_LONG;
+    if (limited && !(positive(r->original) && r->original <= INT32_MAX))
         return wf_fail(
             ctx, WF_ERR_FORMAT,
             "%s: the original context of the rope scaling is %g tokens; it must be above 0 and "
@@ -195,6 +209,33 @@ static wf_status check_rope(wf_ctx *ctx, const char *what, const wf_config *c, c
             "%s: the rope scaling has base %g and attention factor %g; the base must not be 1, "
             "and the factor must be above 0 and finite",
             what, r->base, wf_rope_magnitude(r));
+    if (r->scaling == WF_ROPE_LONG && !positive(wf_rope_magnitude(r)))
+        return wf_fail(
+            ctx, WF_ERR_FORMAT,
+            "%s: the rope scaling has attention factor %g; it must be above 0 and finite", what,
+            wf_rope_magnitude(r));
+    return WF_OK;
+}
+
+/* Factors become f32. */
+static wf_status check_factors(wf_ctx *ctx, const char *what, const wf_config *c)
+{
+    const struct {
+        const char *name;
+        double value;
+    } factors[] = {{"embeddings", c->embedding_scale},
+                   {"branches", c->residual_scale},
+                   {"logits", c->logit_scale},
+                   {"queries", c->q_scale}};
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        if (!isfinite((float)factors[i].value))
+            return wf_fail(ctx, WF_ERR_FORMAT, "%s: the factor of the %s is %g; it must be finite",
+                           what, factors[i].name, factors[i].value);
+    if (c->q_scale != 0 && !(positive(c->q_length) && c->q_length <= INT32_MAX))
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: original_max_position_embeddings is %g; it must be above 0 and below "
+                       "2^31",
+                       what, c->q_length);
     return WF_OK;
 }
 
@@ -218,6 +259,7 @@ wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: the attention scale is %g; it must be above 0 and finite", what,
                        c->scale);
+    WF_TRY(check_factors(ctx, what, c));
     for (int i = 0; i < c->ropes; i++)
         WF_TRY(check_rope(ctx, what, c, &c->rope[i]));
     return WF_OK;

@@ -13,8 +13,6 @@
 #include "model/config_json.h"
 #include "model/family.h"
 
-#define ROPE_BYTES 4096 /* limit of weft.rope_parameters */
-
 typedef struct {
     wf_arena *arena;
     const char *what;
@@ -251,10 +249,10 @@ static wf_status read_exact(reader *r)
     WF_TRY(wf_gguf_get_text(r->f, "weft.rope_parameters", &text));
     if (!text.bytes)
         return WF_OK;
-    if (text.len > ROPE_BYTES)
+    if (text.len > WF_ROPE_TEXT)
         return wf_fail(r->arena->ctx, WF_ERR_FORMAT,
                        "%s: weft.rope_parameters has %zu bytes; the limit is %d", r->what, text.len,
-                       ROPE_BYTES);
+                       WF_ROPE_TEXT);
     WF_TRY(wf_json_parse(r->arena, "weft.rope_parameters", text.bytes, text.len, &json));
     const wf_json_reader in = {r->arena, r->what, "weft.rope_parameters.", json};
     WF_TRY(wf_rope_from_json(&in, NULL, (double)c->context, 0, &exact));
@@ -282,11 +280,13 @@ static wf_status read_rope(reader *r)
     rope->interleaved = c->family->interleaved || c->family->pairs;
     WF_TRY(get_int(r, "rope.dimension_count", &rope->dims));
     WF_TRY(read_scaling(r));
+    c->q_length = rope->original;
     WF_TRY(wf_config_check(r->arena->ctx, r->what, c));
     WF_TRY(read_divisors(r));
     WF_TRY(read_long(r));
     WF_TRY(read_exact(r));
-    c->q_length = rope->original;
+    if (rope->scaling == WF_ROPE_YARN) /* one key for both; weft.rope_parameters has it exactly */
+        c->q_length = rope->original;
     if (c->family->window_theta == 0 || !wf_gguf_find(r->f, key(r, "attention.sliding_window")))
         return WF_OK;
     /* Layers with a window have unscaled positions. */

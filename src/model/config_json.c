@@ -107,6 +107,18 @@ static void set_fallback(const wf_key *k, void *member)
         *(bool *)member = k->fallback != 0;
 }
 
+/* In wf_config, 0 means that the factor is missing. In config.json it would erase what it multiplies. */
+static bool is_zero_factor(const wf_key *k, const void *member)
+{
+    static const size_t factors[] = {
+        offsetof(wf_config, scale), offsetof(wf_config, embedding_scale),
+        offsetof(wf_config, residual_scale), offsetof(wf_config, logit_scale)};
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        if (k->rule == WF_KEY_REAL && k->member == factors[i] && *(const double *)member == 0)
+            return true;
+    return false;
+}
+
 static wf_status read_key(const reader *r, const wf_key *k)
 {
     void *member = wf_key_member(k, r->c, &r->c->all);
@@ -120,9 +132,11 @@ static wf_status read_key(const reader *r, const wf_key *k)
         set_fallback(k, member);
         return WF_OK;
     }
-    return k->rule == WF_KEY_INT    ? wf_json_read_int(&r->in, k->json, member)
+    WF_TRY(k->rule == WF_KEY_INT    ? wf_json_read_int(&r->in, k->json, member)
            : k->rule == WF_KEY_REAL ? wf_json_read_number(&r->in, k->json, member)
-                                    : wf_json_read_bool(&r->in, k->json, member);
+                                    : wf_json_read_bool(&r->in, k->json, member));
+    return is_zero_factor(k, member) ? fail(r, WF_ERR_UNSUPPORTED, k->json, "must not be 0")
+                                     : WF_OK;
 }
 
 /* Fills sizes that follow from others. The bound keeps the product from overflowing before the
@@ -186,9 +200,12 @@ static wf_status get_list(const reader *r, const char *key, const wf_json_node *
     *out = NULL;
     if (wf_json_missing(list))
         return WF_OK;
-    if (list->kind != WF_JSON_ARRAY || list->count != (size_t)r->c->layers)
-        return wf_fail(r->in.arena->ctx, WF_ERR_FORMAT, "%s: %s must list %lld layers", r->in.what,
-                       key, (long long)r->c->layers);
+    if (list->kind != WF_JSON_ARRAY)
+        return fail(r, WF_ERR_FORMAT, key, "must be a list");
+    if (list->count != (size_t)r->c->layers)
+        return wf_fail(r->in.arena->ctx, WF_ERR_FORMAT,
+                       "%s: %s lists %zu layer%s, but num_hidden_layers is %lld", r->in.what, key,
+                       list->count, WF_PLURAL(list->count), (long long)r->c->layers);
     *out = list;
     return WF_OK;
 }
@@ -316,11 +333,7 @@ static wf_status find_text(reader *r, const char **type)
         return fail(r, WF_ERR_FORMAT, "text_config", "is missing");
     if (text->kind != WF_JSON_OBJECT)
         return fail(r, WF_ERR_FORMAT, "text_config", "must be an object");
-    const wf_json_node *quantized = get(r, "quantization_config");
-    if (!wf_json_missing(quantized))
-        return fail(r, WF_ERR_UNSUPPORTED, "quantization_config",
-                    "is not supported: the weights are quantized in a format that Weft does not "
-                    "read; use the original checkpoint or a GGUF file");
+    WF_TRY(wf_json_check_keys(&r->in, &wf_wrapper_type));
     r->in.json = text;
     r->in.prefix = "text_config.";
     *type = wf_json_get_string(text, "model_type", "mistral");

@@ -103,11 +103,9 @@ static wf_status put_yarn(keys *k, const wf_config *c, const wf_rotary *r)
     WF_TRY(put_float(k, "rope.scaling.yarn_beta_slow", r->beta_slow));
     if (c->type->q_scale && r->log_multiplier != 0)
         return put_float(k, "rope.scaling.yarn_log_multiplier", r->log_multiplier);
-    if (r->magnitude == 0)
-        return WF_OK;
     /* GGUF stores a factor of the default magnitude. */
-    return put_float(k, "rope.scaling.attn_factor",
-                     r->magnitude / wf_rope_yarn_magnitude(r->factor, 1));
+    double more = wf_rope_magnitude(r) / wf_rope_yarn_magnitude(r->factor, 1);
+    return (float)more != 1 ? put_float(k, "rope.scaling.attn_factor", more) : WF_OK;
 }
 
 /* longrope: two tensors hold the divisors (add_divisors). */
@@ -154,9 +152,25 @@ static wf_status put_exact(const wf_convert *c, keys *k, const wf_rotary *r)
                    "GGUF has no key for rope_parameters.truncate = false: Weft reads it from "
                    "weft.rope_parameters, other programs compute as if it were true");
     WF_TRY(wf_convert_rope_json(c->ctx, r, &text, &bytes));
-    wf_status status = wf_gguf_write_text(k->w, "weft.rope_parameters", text, bytes);
+    wf_status status = WF_OK;
+    if (bytes <= WF_ROPE_TEXT) /* longrope of huge heads: the keys are within the rounding of f32 */
+        status = wf_gguf_write_text(k->w, "weft.rope_parameters", text, bytes);
     wf_mem_free(c->ctx, text);
     return status;
+}
+
+/* Mistral 3: the length of its query factor is the original context, whatever the scaling. */
+static wf_status put_q_length(const wf_convert *c, keys *k)
+{
+    const wf_config *config = &c->m->config;
+    if (config->q_scale == 0 || config->rope[0].scaling == WF_ROPE_YARN)
+        return WF_OK;
+    if (config->q_length != (double)(int64_t)config->q_length)
+        return wf_fail(c->ctx, WF_ERR_UNSUPPORTED,
+                       "GGUF cannot hold an original_max_position_embeddings of %g, which is not a "
+                       "whole number",
+                       config->q_length);
+    return put_int(k, "rope.scaling.original_context_length", (int64_t)config->q_length);
 }
 
 /* Writes the rope keys. llama3's scaling has no keys; it is the tensor rope_freqs.weight. */
@@ -168,8 +182,9 @@ static wf_status put_rope(const wf_convert *c, keys *k, const wf_rotary *r)
     }
     if (r->scaling == WF_ROPE_YARN)
         WF_TRY(put_yarn(k, &c->m->config, r));
-    if (r->scaling == WF_ROPE_LONG || c->m->config.type->long_rope)
+    if (c->m->config.type->long_rope)
         WF_TRY(put_long(k, r, c->m->config.context));
+    WF_TRY(put_q_length(c, k));
     return put_exact(c, k, r);
 }
 
@@ -191,7 +206,7 @@ static wf_status put_scale(const wf_convert *c, keys *k)
     return WF_OK;
 }
 
-/* A pattern is written only if some layers have no window. */
+/* A pattern is written if some layers have no window, or if the family has a default. */
 static wf_status put_window(const wf_convert *c, keys *k)
 {
     const wf_config *config = &c->m->config;
@@ -207,7 +222,8 @@ static wf_status put_window(const wf_convert *c, keys *k)
         status = put_int(k, "attention.sliding_window", wf_config_window(config));
     if (status == WF_OK && with > 0 && config->ropes == 2)
         status = put_float(k, "rope.freq_base_swa", config->rope[1].base);
-    if (status == WF_OK && with > 0 && with < config->layers)
+    bool stated = config->family->window_period != 0 || with < config->layers;
+    if (status == WF_OK && with > 0 && stated)
         status = wf_gguf_write_array(k->w, key(k, "attention.sliding_window_pattern"), WF_GGUF_BOOL,
                                      windowed, layers);
     wf_mem_free(c->ctx, windowed);

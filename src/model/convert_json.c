@@ -191,6 +191,19 @@ static bool biases_can_be_said(const wf_config *c)
     return true;
 }
 
+/* Returns whether all layers have heads and MLPs of the same size. */
+static bool sizes_can_be_said(const wf_config *c)
+{
+    const wf_layer *a = wf_config_layer(c, 0);
+    for (int64_t i = 1; i < c->layers; i++) {
+        const wf_layer *b = wf_config_layer(c, i);
+        if (a->heads != b->heads || a->kv_heads != b->kv_heads || a->key_dim != b->key_dim ||
+            a->value_dim != b->value_dim || a->hidden != b->hidden)
+            return false;
+    }
+    return true;
+}
+
 static bool windows_can_be_said(const wf_config *c)
 {
     int64_t with = 0, most = wf_config_window(c);
@@ -211,6 +224,8 @@ static wf_status check(wf_convert *c, wf_rotary *rope)
 {
     const wf_config *config = &c->m->config;
     *rope = config->rope[0];
+    if (!sizes_can_be_said(config))
+        return refuse(c, "config.json has no key for layers of different sizes");
     if (!biases_can_be_said(config))
         return refuse(c, "config.json has no key for which layers have biases");
     if (config->family->rotary
@@ -281,9 +296,14 @@ static void put_parameters(json *j, const wf_rotary *r)
         put_parameter(j, r, "beta_slow", r->beta_slow);
         if (r->magnitude != 0)
             put_parameter(j, r, "attention_factor", r->magnitude);
-        if (r->unrounded)
-            put_bool(j, "truncate", false);
     }
+}
+
+/* transformers reads it next to the objects of OLMo 3, not inside. */
+static void put_truncate(json *j, const wf_rotary *r)
+{
+    if (r->unrounded)
+        put_bool(j, "truncate", false);
 }
 
 /* Writes rope_theta and rope_scaling, and what the type keeps beside them. */
@@ -301,6 +321,7 @@ static void put_rope(json *j, const wf_config *c, const wf_rotary *r)
     next(j, "rope_scaling");
     open_level(j, '{');
     put_parameters(j, r);
+    put_truncate(j, r);
     if (c->type->q_scale)
         put_float(j, "llama_4_scaling_beta", c->q_scale);
     if (c->type->q_scale && r->scaling != WF_ROPE_YARN && r->scaling != WF_ROPE_LLAMA3)
@@ -322,6 +343,7 @@ static void put_rope_parts(json *j, const wf_config *c, const wf_rotary *full)
         put_parameters(j, r);
         close_level(j, '}');
     }
+    put_truncate(j, full);
     close_level(j, '}');
 }
 
@@ -500,6 +522,7 @@ wf_status wf_convert_rope_json(wf_ctx *ctx, const wf_rotary *rope, char **text, 
     open_level(&j, '{');
     put_parameter(&j, rope, "rope_theta", rope->base);
     put_parameters(&j, rope);
+    put_truncate(&j, rope);
     close_level(&j, '}');
     return take(&j, text, bytes);
 }

@@ -107,6 +107,21 @@ const wf_key wf_common_keys[] = {
     {0},
 };
 
+/* text_config has the decoder's keys; the others describe the vision tower. */
+static const wf_key wrapper_keys[] = {
+    WF_USED("text_config"),
+    WF_USED("tie_word_embeddings"),
+    WF_HARMLESS("vision_config"),
+    WF_HARMLESS("image_token_index"),
+    WF_HARMLESS("image_token_id"),
+    WF_HARMLESS("projector_hidden_act"),
+    WF_HARMLESS("multimodal_projector_bias"),
+    WF_HARMLESS("vision_feature_layer"),
+    WF_HARMLESS("spatial_merge_size"),
+    {0},
+};
+const wf_model_type wf_wrapper_type = {.keys = wrapper_keys};
+
 #define OF(scaling) (1u << WF_ROPE_##scaling)
 #define SCALED (OF(LINEAR) | OF(DYNAMIC) | OF(LLAMA3) | OF(YARN) | OF(LONG))
 #define ANY (OF(PLAIN) | SCALED)
@@ -119,6 +134,7 @@ const wf_rope_key wf_rope_keys[] = {
     {"factor", OF(LINEAR) | OF(LLAMA3) | OF(YARN) | OF(LONG), WF_KEY_USED, NULL},
     {"factor", ANY, WF_KEY_HARMLESS, NULL}, /* dynamic scaling applies only beyond the context */
     {"original_max_position_embeddings", OF(LLAMA3) | OF(YARN) | OF(LONG), WF_KEY_USED, NULL},
+    {"original_max_position_embeddings", ANY, WF_KEY_HARMLESS, NULL}, /* Mistral 3 reads it */
     {"low_freq_factor", OF(LLAMA3), WF_KEY_USED, NULL},
     {"high_freq_factor", OF(LLAMA3), WF_KEY_USED, NULL},
     {"attention_factor", OF(YARN) | OF(LONG), WF_KEY_USED, NULL},

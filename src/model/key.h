@@ -125,6 +125,8 @@ struct wf_model_type {
 };
 
 extern const wf_key wf_common_keys[]; /* the last has no names */
+/* A multimodal config.json around text_config: its keys only. */
+extern const wf_model_type wf_wrapper_type;
 
 /* A table of rope_parameters; the rows' `rule` applies to the scalings in `types`. */
 typedef struct {

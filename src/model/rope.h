@@ -35,6 +35,8 @@ typedef struct {
 #define WF_TENSOR_SHORT "rope_factors_short.weight"
 #define WF_TENSOR_LONG "rope_factors_long.weight"
 
+#define WF_ROPE_TEXT 65536 /* most bytes of weft.rope_parameters in GGUF files */
+
 /* Computes inv_freq f32[R/2] in double and rounds once. longrope: `context` positions are possible;
  * a context beyond the original one takes the long divisors for every position. */
 void wf_rope_frequencies(const wf_rotary *rope, int64_t context, float *inv_freq);

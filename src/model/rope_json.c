@@ -20,11 +20,19 @@ const char *wf_rope_scaling_name(wf_rope_scaling scaling)
     return names[scaling];
 }
 
+/* Returns whether a type accepts a scaling. Types with long_rope have no other. */
+static bool accepts(const wf_model_type *of, wf_rope_scaling scaling)
+{
+    if (!of || scaling == WF_ROPE_PLAIN)
+        return true;
+    return of->long_rope == (scaling == WF_ROPE_LONG);
+}
+
 /* "rope_type" takes precedence over the older "type". Types with long_rope call it "su" and "yarn"
  * too. */
 static wf_status read_type(const wf_json_reader *r, const wf_model_type *of, wf_rope_scaling *out)
 {
-    bool long_rope = !of || of->long_rope;
+    const bool long_rope = of && of->long_rope;
     const wf_json_node *type = wf_json_get(r->json, "rope_type");
     char shown[WF_TEXT_SHOWN];
     if (wf_json_missing(type))
@@ -33,23 +41,19 @@ static wf_status read_type(const wf_json_reader *r, const wf_model_type *of, wf_
     if (wf_json_missing(type))
         return WF_OK;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (wf_json_is(type, names[i])) {
+        if (wf_json_is(type, names[i]) && accepts(of, (wf_rope_scaling)i)) {
             *out = (wf_rope_scaling)i;
-            if (of && long_rope && i == WF_ROPE_YARN)
-                *out = WF_ROPE_LONG;
-            if (i != WF_ROPE_LONG || long_rope)
-                return WF_OK;
+            return WF_OK;
         }
-    if (long_rope && wf_json_is(type, "su")) {
+    if (long_rope && (wf_json_is(type, "su") || wf_json_is(type, "yarn"))) {
         *out = WF_ROPE_LONG;
         return WF_OK;
     }
     return wf_fail(
-        r->arena->ctx, WF_ERR_UNSUPPORTED,
-        "%s: %srope_type '%s' is not supported; default, linear, dynamic, llama3 and yarn "
-        "are",
-        r->what, r->prefix,
-        type->kind == WF_JSON_STRING ? wf_text_show(shown, type->string, type->bytes) : "");
+        r->arena->ctx, WF_ERR_UNSUPPORTED, "%s: %srope_type '%s' is not supported; %s are", r->what,
+        r->prefix,
+        type->kind == WF_JSON_STRING ? wf_text_show(shown, type->string, type->bytes) : "",
+        long_rope ? "default and longrope" : "default, linear, dynamic, llama3 and yarn");
 }
 
 /* Reads a number that this scaling requires. */
@@ -80,10 +84,17 @@ static wf_status read_magnitude(const wf_json_reader *r, wf_rotary *rope)
     return WF_OK;
 }
 
+/* Reads yarn's truncate; null is false. */
+static wf_status read_truncate(const wf_json_reader *r, wf_rotary *rope)
+{
+    bool rounds = !wf_json_get(r->json, "truncate");
+    WF_TRY(wf_json_read_bool(r, "truncate", &rounds));
+    rope->unrounded = !rounds;
+    return WF_OK;
+}
+
 static wf_status read_yarn(const wf_json_reader *r, double context, wf_rotary *rope)
 {
-    const wf_json_node *truncate = wf_json_get(r->json, "truncate");
-    bool rounds = !truncate; /* null is false */
     double fast = 0, slow = 0;
     if (!wf_json_get(r->json, "factor"))
         WF_TRY(require(r, "factor", &rope->factor));
@@ -93,8 +104,7 @@ static wf_status read_yarn(const wf_json_reader *r, double context, wf_rotary *r
     WF_TRY(wf_json_read_number(r, "beta_slow", &slow));
     rope->beta_fast = fast != 0 ? fast : 32;
     rope->beta_slow = slow != 0 ? slow : 1;
-    WF_TRY(wf_json_read_bool(r, "truncate", &rounds));
-    rope->unrounded = !rounds;
+    WF_TRY(read_truncate(r, rope));
     return read_magnitude(r, rope);
 }
 
@@ -212,6 +222,16 @@ static void set_q_scale_defaults(wf_config *c)
     c->q_length = r->original;
 }
 
+/* Reads one object of OLMo 3. transformers reads truncate next to the objects, not inside. */
+static wf_status read_part(const wf_json_reader *r, const wf_json_node *both, const wf_config *c,
+                           wf_rotary *rope)
+{
+    const wf_json_reader outer = {r->arena, r->what, "rope_parameters.", both};
+    WF_TRY(wf_rope_from_json(r, c->type, (double)c->context, 0, rope));
+    rope->unrounded = false;
+    return rope->scaling == WF_ROPE_YARN && both ? read_truncate(&outer, rope) : WF_OK;
+}
+
 /* OLMo 3: rope_parameters has an object for each type of layer. Layers with a window keep unscaled
  * rope; rope_scaling and the top-level rope_theta apply to the others. */
 static wf_status read_parts(const wf_json_reader *r, wf_config *c)
@@ -245,7 +265,7 @@ static wf_status read_parts(const wf_json_reader *r, wf_config *c)
         if (part[i] == scaling)
             in.prefix = "rope_scaling.";
         if (part[i])
-            WF_TRY(wf_rope_from_json(&in, c->type, (double)c->context, 0, &c->rope[i]));
+            WF_TRY(read_part(&in, both, c, &c->rope[i]));
     }
     return WF_OK;
 }

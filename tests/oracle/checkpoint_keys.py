@@ -74,7 +74,7 @@ FIELDS = {
 }
 YARN = {"factor": [5.0, None], "original_max_position_embeddings": [64], "attention_factor": [1.5, None], "beta_fast": [5, 0],
         "beta_slow": [0.2, 0], "mscale": [0.5], "mscale_all_dim": [0.5], "truncate": [False, None], "rope_theta": [321.0],
-        "partial_rotary_factor": [REFUSED, 0.5], "rope_type": ["default", "dynamic", "linear", REFUSED], "nobody_knows": [1]}
+        "partial_rotary_factor": [REFUSED, 0.25, 0.5], "rope_type": ["default", "dynamic", "linear", REFUSED], "nobody_knows": [1]}
 LLAMA3 = {"factor": [5.0], "original_max_position_embeddings": [64], "low_freq_factor": [0.5], "high_freq_factor": [9.0],
           "rope_theta": [321.0], "mscale": [2.0]}
 LONGROPE = {"short_factor": [[9.0, 9.0, 9.0]], "long_factor": [[1.0, 2.0, 3.0]], "attention_factor": [1.5], "factor": [3.0],
