@@ -46,7 +46,7 @@ static wf_value *build(wf_graph *g, bench *b, bool random)
                                 .random = random,
                                 .adapt = wf_adapter_apply,
                                 .adapt_user = b->a};
-    wf_value *logits = wf_model_graph(g, &b->m->config, &o);
+    wf_value *logits = wf_model_graph(g, &b->m->config, &o, NULL);
     wf_value *targets = wf_input(g, "targets", WF_I32, 1, (int64_t[]){TOKENS});
     wf_value *losses = wf_cross_entropy(g, logits, targets, NULL);
     wt_ok(b->r.ctx, wf_output(g, "losses", losses));
@@ -334,7 +334,7 @@ static void dropout_of_the_model(void **state)
                                 .random = true,
                                 .adapt = wf_adapter_apply,
                                 .adapt_user = a};
-    wf_model_graph(g, &m->config, &o);
+    wf_model_graph(g, &m->config, &o, NULL);
     wt_ok(ctx, wf_graph_status(g));
     for (int i = 0; i < g->node_count; i++)
         drops += g->nodes[i]->op == WF_OP_dropout;

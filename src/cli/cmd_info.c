@@ -7,6 +7,7 @@
 #include "cli/plan.h"
 #include "cli/sampling.h"
 #include "cli/screen.h"
+#include "infer/generator.h"
 #include "model/family.h"
 
 #define BAR 30 /* columns */
@@ -56,8 +57,8 @@ static wf_status plan_memory(wf_ctx *ctx, wf_model_view *v)
     WF_TRY(wf_device_open(ctx, "cpu", &device));
     wf_status status = wf_generator_plan(device, v->model, &o, &v->memory);
     wf_device_close(device);
-    const wf_engine e = {.info = v->info, .context = v->info.context, .kv = WF_F32};
-    v->kv = wf_engine_kv_bytes(&e, 1);
+    if (status == WF_OK)
+        status = wf_generator_kv_bytes(v->model, &o, &v->kv);
     return status;
 }
 

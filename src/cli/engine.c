@@ -76,19 +76,9 @@ const char *wf_engine_larger(const wf_engine *e, char *buf, size_t cap)
     return buf;
 }
 
-/* Keys and values of all layers, rounded up to whole pages per sequence. */
-size_t wf_engine_kv_bytes(const wf_engine *e, int64_t sequences)
-{
-    const wf_model_info *i = &e->info;
-    int64_t pages = (e->context - 1) / WF_PAGE_TOKENS + 1;
-    return wf_type_bytes(e->kv, 2 * i->layers * i->kv_heads * i->head_dim) *
-           (size_t)(pages * WF_PAGE_TOKENS * sequences);
-}
-
-static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m)
+static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m, size_t kv_bytes)
 {
     char count[16], mapped[32], copied[32], kv[32], activations[32];
-    size_t kv_bytes = wf_engine_kv_bytes(e, sequences);
     size_t rest = m->states > kv_bytes ? m->states - kv_bytes : 0;
     wf_engine_say("%s (%s, %s parameters, %s) on %s", WF_FOREIGN(e->info.name), e->info.family,
                   wf_engine_count(e->info.parameters, count, sizeof count), e->info.format,
@@ -249,8 +239,10 @@ wf_status wf_engine_load(wf_engine *e, int64_t sequences)
         .loras = wf_engine_set.lora.count,
     };
     wf_memory memory;
+    size_t kv;
     WF_TRY(wf_generator_plan(e->device, e->model, &options, &memory));
-    say_memory(e, sequences, &memory);
+    WF_TRY(wf_generator_kv_bytes(e->model, &options, &kv));
+    say_memory(e, sequences, &memory, kv);
     return wf_generator_new(e->device, e->model, &options, &e->generator);
 }
 

@@ -45,8 +45,6 @@ wf_status wf_engine_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **ou
 wf_status wf_engine_load(wf_engine *e, int64_t sequences);
 void wf_engine_close(wf_engine *e);
 
-/* Returns the bytes of the KV cache for `sequences` sequences. */
-size_t wf_engine_kv_bytes(const wf_engine *e, int64_t sequences);
 /* Prints a line on stderr, unless --quiet. */
 void wf_engine_say(const char *fmt, ...) WF_PRINTF(1, 2);
 /* Prints token counts and speeds on stderr. `prompt`: prompt tokens of all sequences; `begun`:

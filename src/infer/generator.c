@@ -7,6 +7,8 @@
  */
 #include "infer/generator.h"
 
+#include <string.h>
+
 #include "base/check.h"
 #include "base/mem.h"
 #include "device/device.h"
@@ -17,6 +19,31 @@
     32 /* tokens of a run that returns all logits: limits the size of every_logits */
 
 /* ---- Options ---- */
+
+/* Returns the size of the largest bucket: a prefill chunk, and at least one token per sequence. */
+static int64_t most_tokens(const wf_generator *g)
+{
+    int64_t most = g->chunk < g->context * g->sequences ? g->chunk : g->context * g->sequences;
+    return most < g->sequences ? g->sequences : most;
+}
+
+static int64_t pages_each(const wf_generator *g)
+{
+    return (g->context - 1) / WF_PAGE_TOKENS + 1;
+}
+
+/* A pool has the pages that all sequences together can hold. */
+static void choose_pools(wf_generator *g)
+{
+    wf_config_caches(&g->model->config, &g->caches);
+    g->longest = most_tokens(g) < g->context ? most_tokens(g) : g->context;
+    for (int i = 0; i < g->caches.count; i++) {
+        int64_t most =
+            wf_cache_most_pages(&g->caches.cache[i], WF_PAGE_TOKENS, pages_each(g), g->longest);
+        g->size[i] = (wf_cache_size){
+            .page = WF_PAGE_TOKENS, .pages = pages_each(g), .pool = g->sequences * most};
+    }
+}
 
 /* Fills in the defaults and checks every option. */
 static wf_status choose(wf_generator *g, const wf_generator_options *o)
@@ -44,13 +71,13 @@ static wf_status choose(wf_generator *g, const wf_generator_options *o)
         return wf_fail(g->ctx, WF_ERR_USAGE,
                        "keys and values cannot be stored as %s; use f32, f16 or bf16",
                        wf_type_name(g->kv));
-    g->pages_each = (g->context - 1) / WF_PAGE_TOKENS + 1;
-    if (g->pages_each * g->sequences >
+    if (pages_each(g) * g->sequences >
         INT32_MAX / WF_PAGE_TOKENS) /* token slots have i32 indices */
         return wf_fail(g->ctx, WF_ERR_USAGE,
                        "%lld sequences of %lld tokens exceed the limit of 2^31 cached tokens; "
                        "use fewer sequences or a smaller context",
                        (long long)g->sequences, (long long)g->context);
+    choose_pools(g);
     return WF_OK;
 }
 
@@ -59,14 +86,11 @@ static wf_status choose(wf_generator *g, const wf_generator_options *o)
 /* Builds the graph of one run. rows: how many tokens get logits; 0: all of them. */
 static wf_status build(wf_generator *g, int64_t tokens, int64_t rows, wf_graph *graph)
 {
-    const wf_build_options options = {
+    wf_build_options options = {
         .form = WF_FORM_STEP,
         .tokens = tokens,
         .sequences = g->sequences,
         .rows = rows,
-        .page = WF_PAGE_TOKENS,
-        .pages = g->pages_each,
-        .pool = g->pages_each * g->sequences,
         .kv = g->kv,
         .given_frequencies = true,
         .type = wf_model_weight_type,
@@ -74,7 +98,8 @@ static wf_status build(wf_generator *g, int64_t tokens, int64_t rows, wf_graph *
         .adapt = g->adapters.count > 0 ? wf_adapters_apply : NULL,
         .adapt_user = &g->adapters,
     };
-    wf_value *logits = wf_model_graph(graph, &g->model->config, &options);
+    memcpy(options.cache, g->size, sizeof g->size);
+    wf_value *logits = wf_model_graph(graph, &g->model->config, &options, NULL);
     WF_TRY(wf_output(graph, "logits", logits));
     if (!rows)
         return WF_OK;
@@ -97,13 +122,6 @@ static wf_status compile(wf_generator *g, int64_t tokens, int64_t rows, wf_exec 
         status = wf_compile(g->session, graph, out);
     wf_graph_free(graph);
     return status;
-}
-
-/* Returns the size of the largest bucket: a prefill chunk, and at least one token per sequence. */
-static int64_t most_tokens(const wf_generator *g)
-{
-    int64_t most = g->chunk < g->context * g->sequences ? g->chunk : g->context * g->sequences;
-    return most < g->sequences ? g->sequences : most;
 }
 
 /* Bucket sizes: one token per sequence, then x4 up to a full prefill chunk. */
@@ -137,14 +155,18 @@ static wf_status allocate(wf_generator *g)
     g->tokens = wf_mem_array(g->ctx, tokens, sizeof *g->tokens);
     g->positions = wf_mem_array(g->ctx, tokens, sizeof *g->positions);
     g->seq_start = wf_mem_array(g->ctx, s + 1, sizeof *g->seq_start);
-    g->table = wf_mem_array(g->ctx, s * (size_t)g->pages_each, sizeof *g->table);
     g->lengths = wf_mem_array(g->ctx, s, sizeof *g->lengths);
     g->rows = wf_mem_array(g->ctx, s, sizeof *g->rows);
     g->best = wf_mem_array(g->ctx, s, sizeof *g->best);
     g->top = wf_mem_array(g->ctx, s, sizeof *g->top);
     g->logits = wf_mem_array(g->ctx, s * (size_t)g->vocab, sizeof *g->logits);
-    return g->slot && g->tokens && g->positions && g->seq_start && g->table && g->lengths &&
-                   g->rows && g->best && g->top && g->logits
+    bool made = true;
+    for (int i = 0; i < g->caches.count; i++) {
+        g->table[i] = wf_mem_array(g->ctx, s * (size_t)g->size[i].pages, sizeof *g->table[i]);
+        made = made && g->table[i];
+    }
+    return made && g->slot && g->tokens && g->positions && g->seq_start && g->lengths && g->rows &&
+                   g->best && g->top && g->logits
                ? WF_OK
                : WF_ERR_MEMORY;
 }
@@ -157,7 +179,8 @@ static wf_status prepare(wf_generator *g, wf_device *device, const wf_generator_
     WF_TRY(wf_mask_make(g->ctx, wf_model_tokenizer(g->model), g->vocab, &g->mask));
     WF_TRY(wf_adapters_open(g->ctx, o->lora, o->loras, &g->model->config, &g->adapters));
     WF_TRY(wf_session_new(device, &g->session));
-    WF_TRY(wf_pages_init(&g->pages, g->ctx, g->pages_each * g->sequences));
+    for (int i = 0; i < g->caches.count; i++)
+        WF_TRY(wf_pages_init(&g->pages[i], g->ctx, g->size[i].pool));
     if (o->check)
         WF_TRY(wf_generator_check_weights(g));
     WF_TRY(wf_generator_map_weights(g));
@@ -194,8 +217,11 @@ void wf_generator_free(wf_generator *g)
     wf_exec_free(g->every);
     wf_session_free(g->session);
     wf_adapters_close(&g->adapters);
-    wf_pages_free(&g->pages);
-    void *arrays[] = {g->slot, g->tokens, g->positions, g->seq_start, g->table,       g->lengths,
+    for (int i = 0; i < g->caches.count; i++) {
+        wf_pages_free(&g->pages[i]);
+        wf_mem_free(g->ctx, g->table[i]);
+    }
+    void *arrays[] = {g->slot, g->tokens, g->positions, g->seq_start, g->lengths,
                       g->rows, g->best,   g->top,       g->logits,    g->every_logits};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         wf_mem_free(g->ctx, arrays[i]);
@@ -206,8 +232,10 @@ void wf_generator_free(wf_generator *g)
 void wf_generator_get_stats(const wf_generator *g, wf_generator_stats *out)
 {
     *out = g->stats;
-    out->pages = g->pages.count;
-    out->pages_used = g->pages.count - g->pages.free_count;
+    for (int i = 0; i < g->caches.count; i++) {
+        out->pages += g->pages[i].count;
+        out->pages_used += g->pages[i].count - g->pages[i].free_count;
+    }
     out->packing_nanoseconds = g->session->packing_ns;
     for (int i = 0; i < g->buckets; i++) {
         wf_run_stats run;
@@ -267,6 +295,16 @@ wf_status wf_generator_plan(wf_device *device, const wf_model *model,
     return status;
 }
 
+wf_status wf_generator_kv_bytes(const wf_model *model, const wf_generator_options *options,
+                                size_t *out)
+{
+    wf_generator g = {.ctx = model->ctx, .model = model};
+    *out = 0;
+    WF_TRY(choose(&g, options));
+    *out = wf_config_cache_bytes(&model->config, &g.caches, g.size, g.kv);
+    return WF_OK;
+}
+
 /* ---- Logits of every token of a text ---- */
 
 /* Runs the next n tokens of this sequence, and of no other. rows: see wf_generator_launch. */
@@ -274,7 +312,7 @@ static wf_status run_alone(wf_sequence *s, int64_t n, wf_exec *exec, int64_t tok
 {
     wf_generator *g = s->generator;
     const int64_t at = s->cached;
-    WF_TRY(wf_sequence_reserve(s, at + n));
+    WF_TRY(wf_sequence_reserve(s, n));
     for (int64_t i = 0; i < n; i++) {
         g->tokens[i] = s->token[at + i];
         g->positions[i] = (int32_t)(at + i);
@@ -285,8 +323,6 @@ static wf_status run_alone(wf_sequence *s, int64_t n, wf_exec *exec, int64_t tok
         g->lengths[i] = (int32_t)(i == s->slot ? at + n : 0);
         g->rows[i] = 0;
     }
-    for (int64_t i = 0; i < s->pages; i++)
-        g->table[s->slot * g->pages_each + i] = s->page[i];
     WF_TRY(wf_generator_launch(g, exec, tokens, n, rows));
     s->cached += n;
     return WF_OK;
@@ -312,7 +348,8 @@ static wf_status each_logits(wf_sequence *s, wf_logits_fn *fn, void *user)
     wf_generator *g = s->generator;
     while (s->cached < s->count) {
         int64_t at = s->cached, left = s->count - at;
-        int64_t n = left < EVERY_TOKENS ? left : EVERY_TOKENS;
+        int64_t most = g->longest < EVERY_TOKENS ? g->longest : EVERY_TOKENS;
+        int64_t n = left < most ? left : most;
         WF_TRY(run_alone(s, n, g->every, EVERY_TOKENS, false));
         WF_TRY(wf_exec_read(g->every, "logits", g->every_logits,
                             (size_t)(EVERY_TOKENS * g->vocab) * sizeof *g->every_logits));
@@ -341,7 +378,7 @@ wf_status wf_sequence_logits(wf_sequence *s, const int32_t *ids, size_t count, s
     WF_TRY(prepare_every(s->generator));
     int64_t first = from < count ? (int64_t)from : s->count;
     if (s->cached > first) /* cached tokens have no logits: compute them again */
-        s->cached = first;
+        wf_sequence_rewind(s, first);
     WF_TRY(run_silent(s, first));
     return each_logits(s, fn, user);
 }

@@ -8,7 +8,7 @@
  *
  * Shapes are static, so the generator compiles executables for a few token counts (buckets). A run
  * uses the smallest bucket that holds its tokens and pads the rest. Keys and values live in
- * fixed-size pages of one pool.
+ * fixed-size pages. Each cache of the model (cache.h) has its own pool and page table.
  *
  * A generator and its sequences belong to one thread at a time.
  */
@@ -22,8 +22,7 @@
 #include "model/adapter.h"
 #include "model/model.h"
 
-#define WF_PAGE_TOKENS 16 /* tokens whose keys and values fill one page */
-#define WF_MAX_BUCKETS 6  /* sizes from one token per sequence to a prefill chunk, x4 apart */
+#define WF_MAX_BUCKETS 6 /* sizes from one token per sequence to a prefill chunk, x4 apart */
 
 typedef struct {
     int64_t tokens; /* of one run, padding included */
@@ -34,13 +33,15 @@ struct wf_generator {
     wf_ctx *ctx;
     const wf_model *model;             /* borrowed; outlives the generator */
     wf_adapters adapters;              /* applied to every run */
-    wf_session *session;               /* holds weights and the page pool */
+    wf_session *session;               /* holds weights and the page pools */
     int64_t context, sequences, chunk; /* options, defaults filled in; all in tokens or sequences */
     wf_type kv;                        /* element type of keys and values */
     int64_t vocab;
-    wf_mask mask;       /* ids that are never generated */
-    int64_t pages_each; /* page limit of one sequence; the pool has sequences * pages_each */
-    wf_pages pages;
+    wf_mask mask; /* ids that are never generated */
+    wf_caches caches;
+    wf_cache_size size[WF_MOST_CACHES]; /* of each cache */
+    wf_pages pages[WF_MOST_CACHES];
+    int64_t longest;                  /* most tokens of a sequence in one run */
     wf_bucket bucket[WF_MAX_BUCKETS]; /* by ascending tokens */
     int buckets;
     wf_exec *every;      /* computes the logits of every token; compiled at first use */
@@ -49,9 +50,9 @@ struct wf_generator {
     /* Inputs of a run. */
     int32_t *tokens, *positions; /* [largest bucket]; the tokens of a slot are contiguous */
     int32_t *seq_start; /* [sequences + 1]: slot i has tokens seq_start[i] .. seq_start[i + 1] */
-    int32_t *table;     /* [sequences, pages_each]: page table */
-    int32_t *lengths;   /* [sequences]: tokens in the cache after the run */
-    int32_t *rows;      /* [sequences]: the token whose logits are computed */
+    int32_t *table[WF_MOST_CACHES]; /* [sequences, size.pages]: page table of each cache */
+    int32_t *lengths;               /* [sequences]: tokens in the cache after the run */
+    int32_t *rows;                  /* [sequences]: the token whose logits are computed */
     /* Outputs of a run. */
     int32_t *best; /* [sequences]: argmax */
     float *top;    /* [sequences]: the largest logit, NaN when any logit is NaN */
@@ -64,9 +65,8 @@ struct wf_sequence {
     int64_t slot;          /* index in generator->slot */
     int32_t *token;        /* [context]: the prompt, then the generated tokens */
     int64_t count, prompt; /* tokens in all, tokens of the prompt */
-    int64_t cached;        /* tokens whose keys and values are in pages; cached <= count */
-    int32_t *page;         /* [pages_each], of which `pages` are allocated */
-    int64_t pages;
+    int64_t cached;        /* tokens whose keys and values were stored in pages; cached <= count */
+    wf_page_list pages[WF_MOST_CACHES]; /* of each cache; hold what token `cached` sees */
     int64_t row; /* this run's row of logits; -1: the sequence needs no logits */
     wf_stop stop;
     int64_t limit; /* tokens to generate; 0: no limit */
@@ -94,8 +94,19 @@ wf_status wf_generator_launch(wf_generator *g, wf_exec *exec, int64_t tokens, in
 
 /* Appends the token `id`, decodes its text, and sets `stop` when it ends the sequence. */
 wf_status wf_sequence_take(wf_sequence *s, int32_t id);
-/* Makes sure that the sequence has pages for `count` tokens. */
-wf_status wf_sequence_reserve(wf_sequence *s, int64_t count);
+/* Prepares a run of the next n tokens: returns the pages that no later token reads, takes pages for
+ * the n tokens, and writes the sequence's rows of the page tables. */
+wf_status wf_sequence_reserve(wf_sequence *s, int64_t n);
+/* Keeps the first `count` tokens of the cache, or none if a window has passed over tokens that the
+ * next one would read. */
+void wf_sequence_rewind(wf_sequence *s, int64_t count);
+
+/* ---- generator.c ---- */
+
+/* Returns the bytes of the page pools of a generator with these options; part of the states that
+ * wf_generator_plan reports. */
+wf_status wf_generator_kv_bytes(const wf_model *model, const wf_generator_options *options,
+                                size_t *out);
 
 /* ---- load.c ---- */
 

@@ -28,13 +28,29 @@ void wf_pages_free(wf_pages *p)
     *p = (wf_pages){0};
 }
 
-bool wf_pages_resize(wf_pages *p, int32_t *list, int64_t *have, int64_t want)
+/* Takes the entry out of the list: a later table may still contain it. */
+static void give(wf_pages *p, wf_page_list *l, int64_t i)
 {
-    if (want - *have > p->free_count)
+    p->free[p->free_count++] = l->page[i];
+    l->page[i] = 0;
+}
+
+bool wf_pages_hold(wf_pages *p, wf_page_list *l, int64_t first, int64_t end)
+{
+    while (l->end > end && l->end > l->first)
+        give(p, l, --l->end);
+    while (l->first < first && l->first < l->end)
+        give(p, l, l->first++);
+    if (l->first == l->end) /* empty: may start anywhere */
+        l->first = l->end = first;
+    if (end - l->end > p->free_count)
         return false;
-    while (*have < want)
-        list[(*have)++] = p->free[--p->free_count];
-    while (*have > want)
-        p->free[p->free_count++] = list[--*have];
+    while (l->end < end)
+        l->page[l->end++] = p->free[--p->free_count];
     return true;
+}
+
+void wf_pages_drop(wf_pages *p, wf_page_list *l)
+{
+    wf_pages_hold(p, l, 0, 0);
 }

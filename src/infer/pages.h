@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* pages.h - the allocator of cache pages: a stack of free page numbers. The pages themselves are a
- * state of the generator's session. */
+/* pages.h - the allocator of a cache's pages: a stack of free page numbers. The pages themselves are
+ * states of the generator's session. */
 #ifndef WF_INFER_PAGES_H
 #define WF_INFER_PAGES_H
 
 #include "base/ctx.h"
+
+#define WF_PAGE_TOKENS 16 /* tokens whose keys and values fill one page */
 
 typedef struct {
     wf_ctx *ctx;
@@ -14,11 +16,22 @@ typedef struct {
     int64_t count;      /* pages of the pool */
 } wf_pages;
 
+/* The pages of one sequence: page[i] holds tokens i * WF_PAGE_TOKENS and following. Pages [first,
+ * end) are held. Earlier ones were returned; their entries are 0, a valid index that kernels skip
+ * behind the window. */
+typedef struct {
+    int32_t *page; /* [pages of a full sequence] */
+    int64_t first, end;
+} wf_page_list;
+
 wf_status wf_pages_init(wf_pages *p, wf_ctx *ctx, int64_t count);
 void wf_pages_free(wf_pages *p);
 
-/* Allocates or frees pages at the end of list[0 .. *have) until it has `want`. Returns false, and
- * changes nothing, when the pool has too few. */
-bool wf_pages_resize(wf_pages *p, int32_t *list, int64_t *have, int64_t want);
+/* Returns the pages outside [first, end) to the pool and allocates the missing ones before `end`.
+ * `first` is at least list->first, unless the list becomes empty. Returns false, and allocates
+ * nothing, when the pool has too few. */
+bool wf_pages_hold(wf_pages *p, wf_page_list *list, int64_t first, int64_t end);
+/* Returns all pages to the pool. */
+void wf_pages_drop(wf_pages *p, wf_page_list *list);
 
 #endif

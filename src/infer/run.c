@@ -6,7 +6,6 @@
  * run reaches its last token.
  */
 #include <math.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "device/device.h"
@@ -15,13 +14,12 @@
 /* Adds n tokens of a sequence to the run, from index `at` on. */
 static wf_status add_tokens(wf_generator *g, wf_sequence *s, int64_t at, int64_t n)
 {
-    WF_TRY(wf_sequence_reserve(s, s->cached + n));
+    WF_TRY(wf_sequence_reserve(s, n));
     for (int64_t i = 0; i < n; i++) {
         g->tokens[at + i] = s->token[s->cached + i];
         g->positions[at + i] = (int32_t)(s->cached + i);
     }
     g->lengths[s->slot] = (int32_t)(s->cached + n);
-    memcpy(g->table + s->slot * g->pages_each, s->page, (size_t)s->pages * sizeof *s->page);
     s->row = -1;
     if (s->cached + n == s->count) { /* the last token: its logits choose the next one */
         s->row = s->slot;
@@ -79,7 +77,9 @@ wf_status wf_generator_launch(wf_generator *g, wf_exec *exec, int64_t tokens, in
     WF_TRY(wf_exec_write(exec, "positions", g->positions, n * one));
     WF_TRY(wf_exec_write(exec, "seq_start", g->seq_start, (s + 1) * one));
     WF_TRY(wf_exec_write(exec, "lengths", g->lengths, s * one));
-    WF_TRY(wf_exec_write(exec, "table", g->table, s * (size_t)g->pages_each * one));
+    for (int i = 0; i < g->caches.count; i++)
+        WF_TRY(wf_exec_write(exec, wf_table_input(i), g->table[i],
+                             s * (size_t)g->size[i].pages * one));
     if (rows)
         WF_TRY(wf_exec_write(exec, "rows", g->rows, s * one));
     return wf_exec_run(exec);

@@ -71,15 +71,50 @@ static wf_status take_request(wf_sequence *s, const wf_request *request)
 
 /* ---- Tokens and pages ---- */
 
-wf_status wf_sequence_reserve(wf_sequence *s, int64_t count)
+static int64_t pages_of(int64_t tokens)
+{
+    return (tokens + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS;
+}
+
+/* Pages behind the window are returned only here, not after the previous run: until then the
+ * sequence can still be set back by the tokens of that run. */
+wf_status wf_sequence_reserve(wf_sequence *s, int64_t n)
 {
     wf_generator *g = s->generator;
-    int64_t want = (count + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS;
-    if (want <= s->pages || wf_pages_resize(&g->pages, s->page, &s->pages, want))
-        return WF_OK;
-    /* Cannot happen: the pool has pages_each pages for each sequence. */
-    return wf_fail(g->ctx, WF_ERR_INTERNAL, "the page pool is empty at a sequence of %lld tokens",
-                   (long long)count);
+    for (int i = 0; i < g->caches.count; i++) {
+        wf_page_list *list = &s->pages[i];
+        int64_t first = wf_cache_first_page(&g->caches.cache[i], WF_PAGE_TOKENS, s->cached);
+        if (!wf_pages_hold(&g->pages[i], list, first, pages_of(s->cached + n)))
+            /* Cannot happen: see wf_cache_most_pages. */
+            return wf_fail(g->ctx, WF_ERR_INTERNAL,
+                           "the page pool is empty at a sequence of %lld tokens",
+                           (long long)(s->cached + n));
+        memcpy(g->table[i] + s->slot * g->size[i].pages, list->page,
+               (size_t)list->end * sizeof *list->page);
+    }
+    return WF_OK;
+}
+
+/* Whether all caches hold the pages that the token after the first `count` reads. */
+static bool holds(const wf_sequence *s, int64_t count)
+{
+    const wf_generator *g = s->generator;
+    for (int i = 0; i < g->caches.count; i++)
+        if (wf_cache_first_page(&g->caches.cache[i], WF_PAGE_TOKENS, count) < s->pages[i].first)
+            return false;
+    return true;
+}
+
+void wf_sequence_rewind(wf_sequence *s, int64_t count)
+{
+    wf_generator *g = s->generator;
+    /* A shorter prefix would need even earlier pages. */
+    s->cached = holds(s, count) ? count : 0;
+    for (int i = 0; i < g->caches.count; i++)
+        if (s->cached == 0)
+            wf_pages_drop(&g->pages[i], &s->pages[i]);
+        else
+            wf_pages_hold(&g->pages[i], &s->pages[i], s->pages[i].first, pages_of(s->cached));
 }
 
 static wf_status check_prompt(const wf_generator *g, const int32_t *prompt, size_t count)
@@ -104,18 +139,16 @@ static wf_status check_prompt(const wf_generator *g, const int32_t *prompt, size
  * again, because the cache has no logits. */
 static void set_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
 {
-    wf_generator *g = s->generator;
     int64_t n = (int64_t)count, same = 0;
     /* same + 1 < n leaves at least one token of the prompt to compute. */
     while (same < s->cached && same + 1 < n && s->token[same] == prompt[same])
         same++;
-    s->cached = same;
-    wf_pages_resize(&g->pages, s->page, &s->pages, (same + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS);
+    wf_sequence_rewind(s, same);
     memmove(s->token, prompt, count * sizeof *prompt); /* prompt may point into s->token */
     s->count = s->prompt = n;
     s->row = -1;
     s->stop = WF_UNFINISHED;
-    g->stats.reused_tokens += (uint64_t)same;
+    s->generator->stats.reused_tokens += (uint64_t)s->cached;
     for (int64_t i = 0; i < n; i++)
         wf_sampler_accept(s->sampler, prompt[i]);
 }
@@ -162,9 +195,12 @@ wf_status wf_sequence_new(wf_generator *g, const int32_t *prompt, size_t count,
     /* Taken before the allocations below, since wf_sequence_free gives it back. */
     g->slot[slot] = s;
     s->token = wf_mem_array(g->ctx, (size_t)g->context, sizeof *s->token);
-    s->page = wf_mem_array(g->ctx, (size_t)g->pages_each, sizeof *s->page);
-    wf_status status =
-        s->token && s->page ? wf_sequence_restart(s, prompt, count, request) : WF_ERR_MEMORY;
+    bool made = s->token != NULL;
+    for (int i = 0; made && i < g->caches.count; i++) {
+        s->pages[i].page = wf_mem_array(g->ctx, (size_t)g->size[i].pages, sizeof *s->pages[i].page);
+        made = s->pages[i].page != NULL;
+    }
+    wf_status status = made ? wf_sequence_restart(s, prompt, count, request) : WF_ERR_MEMORY;
     if (status == WF_OK)
         *out = s;
     else
@@ -178,14 +214,15 @@ void wf_sequence_free(wf_sequence *s)
         return;
     wf_generator *g = s->generator;
     wf_ctx *ctx = g->ctx;
-    if (s->page)
-        wf_pages_resize(&g->pages, s->page, &s->pages, 0);
+    for (int i = 0; i < g->caches.count; i++) {
+        wf_pages_drop(&g->pages[i], &s->pages[i]);
+        wf_mem_free(ctx, s->pages[i].page);
+    }
     g->slot[s->slot] = NULL;
     free_request(s);
     drop_text(s);
     wf_mem_free(ctx, s->text.text);
     wf_mem_free(ctx, s->token);
-    wf_mem_free(ctx, s->page);
     wf_mem_free(ctx, s);
 }
 

@@ -64,7 +64,7 @@ static wf_status list_linears(wf_adapter *a)
         .form = WF_FORM_TRAIN, .tokens = 1, .sequences = 1, .adapt = collect, .adapt_user = &c};
     wf_graph *g;
     WF_TRY(wf_graph_new(a->ctx, &g));
-    wf_model_graph(g, &a->config, &options);
+    wf_model_graph(g, &a->config, &options, NULL);
     wf_status status = wf_graph_status(g);
     wf_graph_free(g);
     return status != WF_OK ? status : c.status;

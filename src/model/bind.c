@@ -275,7 +275,7 @@ static wf_status make_graph(wf_model *m, wf_graph **out)
                                       .type = wf_model_weight_type,
                                       .user = m};
     WF_TRY(wf_graph_new(m->ctx, out));
-    wf_model_graph(*out, &m->config, &options);
+    wf_model_graph(*out, &m->config, &options, NULL);
     return wf_graph_status(*out);
 }
 

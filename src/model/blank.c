@@ -30,7 +30,7 @@ static wf_status add_weight(wf_model *m, wf_stored *stored, const wf_node *n)
 static wf_status list_weights(wf_model *m, wf_graph *g)
 {
     const wf_build_options options = {.form = WF_FORM_TRAIN, .tokens = 1, .sequences = 1};
-    wf_model_graph(g, &m->config, &options);
+    wf_model_graph(g, &m->config, &options, NULL);
     WF_TRY(wf_graph_status(g));
     size_t most = (size_t)g->node_count;
     wf_stored *stored = wf_arena_alloc(&m->arena, most * sizeof *stored);

@@ -74,14 +74,31 @@ wf_value *wf_part_rope(wf_builder *b, wf_value *x)
 /* Appends k or v [N, Hk, D] to the layer's page pool and returns the pool's new version. */
 static wf_value *keep(wf_builder *b, wf_value *x, const char *which)
 {
-    const wf_build_options *o = b->options;
-    int64_t heads = wf_builder_layer(b)->kv_heads;
+    const wf_layer *l = wf_builder_layer(b);
+    int cache = wf_caches_find(&b->caches, l);
+    const wf_cache_size *size = &b->options->cache[cache];
     char name[32];
     snprintf(name, sizeof name, "kv.%d.%s", (int)b->layer, which);
     wf_value *pool =
-        wf_state(b->g, name, o->kv, 4,
-                 (int64_t[]){o->pool, o->page, heads, x ? wf_dims_last(&x->shape) : 0});
-    return wf_kv_append(b->g, pool, x, b->seq_start, b->positions, b->table);
+        wf_state(b->g, name, b->options->kv, 4,
+                 (int64_t[]){size->pool, size->page, l->kv_heads, x ? wf_dims_last(&x->shape) : 0});
+    return wf_kv_append(b->g, pool, x, b->seq_start, b->positions, b->table[cache]);
+}
+
+/* Returns what this layer attends to. The layer's own pools receive k and v first; a layer that
+ * shares the keys of another adds nothing to them. */
+static wf_layer_keys find_keys(wf_builder *b, wf_value *k, wf_value *v)
+{
+    const wf_layer *l = wf_builder_layer(b);
+    if (l->shares != 0)
+        return b->keys[b->layer - l->shares];
+    wf_layer_keys keys = {k, v};
+    if (b->options->form != WF_FORM_TRAIN) {
+        wf_value *k_pool = keep(b, k, "k"), *v_pool = keep(b, v, "v");
+        if (b->options->form == WF_FORM_STEP)
+            keys = (wf_layer_keys){k_pool, v_pool};
+    }
+    return b->keys[b->layer] = keys;
 }
 
 wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v)
@@ -89,62 +106,64 @@ wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v)
     const wf_layer *l = wf_builder_layer(b);
     wf_attention_options options = {.window = l->window,
                                     .scale = wf_config_scale(b->config, b->layer)};
-    wf_value *k_pool = NULL, *v_pool = NULL, *y;
-    if (b->options->form != WF_FORM_TRAIN) {
-        k_pool = keep(b, k, "k");
-        v_pool = keep(b, v, "v");
-    }
+    wf_layer_keys keys = find_keys(b, k, v);
+    wf_value *y;
     if (b->options->form == WF_FORM_STEP)
-        y = wf_attention_paged(b->g, q, k_pool, v_pool, b->seq_start, b->positions, b->table,
-                               b->lengths, &options);
+        y = wf_attention_paged(b->g, q, keys.k, keys.v, b->seq_start, b->positions,
+                               b->table[wf_caches_find(&b->caches, l)], b->lengths, &options);
     else { /* whole sequences: attend to k and v directly */
         options.length = b->options->length;
-        y = wf_attention(b->g, q, k, v, b->seq_start, b->positions, &options);
+        y = wf_attention(b->g, q, keys.k, keys.v, b->seq_start, b->positions, &options);
     }
     return wf_reshape(b->g, y, 2, (int64_t[]){b->options->tokens, l->heads * l->value_dim});
 }
 
-/* Projects x to q, k and v [N, heads * D]; norms over whole rows come before the heads are split. */
-static void project(wf_builder *b, wf_value *x, wf_value *part[3])
+/* Names of the norms of q and k; v has none. */
+static const char *const norm_names[] = {"attn_q_norm", "attn_k_norm"};
+enum { NORMS = 2 }; /* also the parts that are rotated */
+
+/* Projects x to q, k and v [N, heads * D], or only to q in a layer that shares the keys of another.
+ * Norms over whole rows come before the heads are split. Returns the number of parts. */
+static int project(wf_builder *b, wf_value *x, wf_value *part[3])
 {
     static const char *const names[] = {"attn_q", "attn_k", "attn_v"};
     const wf_config *c = b->config;
     const wf_layer *l = wf_builder_layer(b);
     const int64_t width[] = {l->heads * l->key_dim, l->kv_heads * l->key_dim,
                              l->kv_heads * l->value_dim};
+    const int parts = l->shares != 0 ? 1 : 3;
     if (c->family->fused_attention) {
-        int64_t begin = 0;
-        x = wf_part_linear(b, x, "attn_qkv", width[0] + width[1] + width[2], c->qkv_bias);
-        for (int i = 0; i < 3; begin += width[i++])
+        int64_t begin = 0, all = 0;
+        for (int i = 0; i < parts; i++)
+            all += width[i];
+        x = wf_part_linear(b, x, "attn_qkv", all, c->qkv_bias);
+        for (int i = 0; i < parts; begin += width[i++])
             part[i] = wf_slice(b->g, x, 1, begin, begin + width[i]);
     } else {
-        for (int i = 0; i < 3; i++)
+        for (int i = 0; i < parts; i++)
             part[i] = wf_part_linear(b, x, names[i], width[i], c->qkv_bias);
     }
-    if (c->family->row_norm) {
-        part[0] = wf_part_norm(b, part[0], "attn_q_norm");
-        part[1] = wf_part_norm(b, part[1], "attn_k_norm");
-    }
+    for (int i = 0; c->family->row_norm && i < parts && i < NORMS; i++)
+        part[i] = wf_part_norm(b, part[i], norm_names[i]);
+    return parts;
 }
 
 wf_value *wf_part_attention(wf_builder *b, wf_value *x)
 {
     const wf_config *c = b->config;
     const wf_layer *l = wf_builder_layer(b);
-    wf_value *part[3];
-    project(b, x, part);
-    wf_value *q = wf_part_heads(b, part[0], l->heads);
-    wf_value *k = wf_part_heads(b, part[1], l->kv_heads);
-    wf_value *v = wf_part_heads(b, part[2], l->kv_heads);
-    if (c->family->head_norm) { /* each head, before the rotation */
-        q = wf_part_norm(b, q, "attn_q_norm");
-        k = wf_part_norm(b, k, "attn_k_norm");
-    }
-    q = wf_part_rope(b, q);
-    k = wf_part_rope(b, k);
+    wf_value *part[3] = {0}; /* q, k, v */
+    int parts = project(b, x, part);
+    for (int i = 0; i < parts; i++)
+        part[i] = wf_part_heads(b, part[i], i == 0 ? l->heads : l->kv_heads);
+    for (int i = 0; c->family->head_norm && i < parts && i < NORMS; i++)
+        part[i] = wf_part_norm(b, part[i], norm_names[i]); /* each head, before the rotation */
+    for (int i = 0; i < parts && i < NORMS; i++)
+        part[i] = wf_part_rope(b, part[i]);
     if (b->q_factor)
-        q = wf_binary(b->g, "mul", q, b->q_factor);
-    return wf_part_linear(b, wf_part_attend(b, q, k, v), "attn_output", c->width, c->out_bias);
+        part[0] = wf_binary(b->g, "mul", part[0], b->q_factor);
+    wf_value *y = wf_part_attend(b, part[0], part[1], part[2]);
+    return wf_part_linear(b, y, "attn_output", c->width, c->out_bias);
 }
 
 wf_value *wf_part_swiglu(wf_builder *b, wf_value *x)
@@ -193,6 +212,12 @@ const char *wf_rope_state(int which)
 {
     static const char *const names[WF_MOST_ROPES] = {"rope.inv_freq", "rope.1.inv_freq"};
     return names[which];
+}
+
+const char *wf_table_input(int cache)
+{
+    static const char *const names[WF_MOST_CACHES] = {"table", "table.1", "table.2", "table.3"};
+    return names[cache];
 }
 
 /* base^(-2i / dims) as nodes: exact enough for planning and for unscaled rope. */
@@ -251,15 +276,30 @@ static wf_value *trunk(wf_builder *b, wf_value *table, wf_value *tokens)
     return x;
 }
 
-wf_value *wf_model_graph(wf_graph *g, const wf_config *c, const wf_build_options *o)
+/* Prepares the record of the layers' caches. Returns false if the graph has failed. */
+static bool begin(wf_builder *b)
+{
+    wf_config_caches(b->config, &b->caches);
+    b->keys = wf_arena_alloc(&b->g->arena, (size_t)b->config->layers * sizeof *b->keys);
+    if (!b->keys)
+        wf_graph_fail(b->g, WF_ERR_MEMORY, "%s", b->g->ctx->message);
+    return b->keys != NULL;
+}
+
+wf_value *wf_model_graph(wf_graph *g, const wf_config *c, const wf_build_options *o,
+                         wf_model_values *values)
 {
     wf_builder b = {.g = g, .config = c, .options = o};
     int64_t N = o->tokens, S = o->sequences;
+    if (values)
+        *values = (wf_model_values){0};
+    if (!begin(&b))
+        return NULL;
     wf_value *tokens = wf_input(g, "tokens", WF_I32, 1, &N), *rows = NULL;
     b.positions = wf_input(g, "positions", WF_I32, 1, &N);
     b.seq_start = wf_input(g, "seq_start", WF_I32, 1, &(int64_t){S + 1});
-    if (o->form != WF_FORM_TRAIN)
-        b.table = wf_input(g, "table", WF_I32, 2, (int64_t[]){S, o->pages});
+    for (int i = 0; o->form != WF_FORM_TRAIN && i < b.caches.count; i++)
+        b.table[i] = wf_input(g, wf_table_input(i), WF_I32, 2, (int64_t[]){S, o->cache[i].pages});
     if (o->form == WF_FORM_STEP)
         b.lengths = wf_input(g, "lengths", WF_I32, 1, &S);
     if (o->random)
@@ -273,6 +313,8 @@ wf_value *wf_model_graph(wf_graph *g, const wf_config *c, const wf_build_options
     if (rows)
         x = wf_gather_rows(g, x, rows);
     x = wf_part_norm(&b, x, "output_norm");
+    if (values)
+        *values = (wf_model_values){.hidden = x, .extra_loss = b.extra_loss};
     x = c->tied ? wf_linear(g, x, table, NULL) : wf_part_linear(&b, x, "output", c->vocab, false);
     bool divides = c->family->divides_logits && c->logit_scale != 0;
     return times(&b, x, divides ? 1 / c->logit_scale : c->logit_scale);

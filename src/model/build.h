@@ -8,19 +8,20 @@
  *     tokens, positions  i32[N]         all sequences, one after the other
  *     seq_start          i32[S+1]       sequence s is rows seq_start[s] .. seq_start[s+1]
  *     rows               i32[R]         rows to compute logits for (if options.rows > 0)
- *     table              i32[S, pages]  the pages of each sequence (with a cache)
+ *     table, table.1 ... i32[S, pages]  the pages of each sequence, for every cache (cache.h)
  *     lengths            i32[S]         tokens per sequence, including these (WF_FORM_STEP)
  *     key                i32[3]         random key, as in wf_uniform (if options.random)
  *
  * The result is logits f32[R, V]. States are the weights; rope.inv_freq f32[rotated/2] (and
- * rope.1.inv_freq for a second kind of rotary positions) if options ask for it; and with a cache
- * kv.LAYER.k and kv.LAYER.v [pool, page, Hk, D].
+ * rope.1.inv_freq for a second kind of rotary positions) if options ask for it; and except in
+ * WF_FORM_TRAIN kv.LAYER.k and kv.LAYER.v [pool, page, Hk, D], with the sizes of the layer's cache.
+ * A layer that shares the keys of another has no such states.
  */
 #ifndef WF_MODEL_BUILD_H
 #define WF_MODEL_BUILD_H
 
 #include "graph/graph.h"
-#include "model/config.h"
+#include "model/cache.h"
 
 typedef enum {
     WF_FORM_TRAIN,   /* whole sequences, no cache */
@@ -35,11 +36,10 @@ typedef struct {
     int64_t tokens, sequences; /* N, S */
     /* Tokens of every whole sequence, at positions 0, 1, ...; 0: given by the inputs. */
     int64_t length;
-    int64_t rows;  /* rows with logits; 0: all tokens, and no input `rows` */
-    int64_t page;  /* tokens per page */
-    int64_t pages; /* most pages per sequence */
-    int64_t pool;  /* pages in the pool */
-    wf_type kv;    /* type of cached keys and values */
+    int64_t rows; /* rows with logits; 0: all tokens, and no input `rows` */
+    /* Sizes of the model's caches, in the order of wf_config_caches; unused in WF_FORM_TRAIN. */
+    wf_cache_size cache[WF_MOST_CACHES];
+    wf_type kv; /* type of cached keys and values */
     /* rope.inv_freq is a state. Otherwise the graph computes it, for unscaled rope only. */
     bool given_frequencies;
     /* Returns the type of a matrix by its full name; NULL: f32. Vectors are always f32. */
@@ -54,6 +54,11 @@ typedef struct {
     void *adapt_user;
 } wf_build_options;
 
+/* What the attention of a layer reads: k and v [N, Hk, D], in WF_FORM_STEP the pools. */
+typedef struct {
+    wf_value *k, *v;
+} wf_layer_keys;
+
 struct wf_builder {
     wf_graph *g;
     const wf_config *config;
@@ -62,17 +67,32 @@ struct wf_builder {
     char prefix[32]; /* "blk.3." inside a block */
     wf_value *positions, *seq_start;
     wf_value *inv_freq[WF_MOST_ROPES]; /* config.ropes of them */
-    wf_value *table, *lengths;         /* NULL without a cache; lengths: WF_FORM_STEP only */
-    wf_value *q_factor;                /* f32[N, 1, 1], multiplies queries; NULL: 1 */
-    wf_value *key;                     /* dropout key, i32[3]; NULL: no dropout */
+    wf_caches caches;
+    wf_value *table[WF_MOST_CACHES]; /* of each cache; NULL in WF_FORM_TRAIN */
+    wf_value *lengths;               /* WF_FORM_STEP only */
+    wf_layer_keys *keys;             /* [layers], of the layers built so far */
+    wf_value *q_factor;              /* f32[N, 1, 1], multiplies queries; NULL: 1 */
+    wf_value *key;                   /* dropout key, i32[3]; NULL: no dropout */
+    wf_value *extra_loss;            /* as in wf_model_values; blocks add to it */
 };
 
+/* Values of a model besides its logits. */
+typedef struct {
+    wf_value *hidden; /* f32[R, C]: what the head reads, after the final norm */
+    /* f32 scalar that training adds to the loss, such as an expert balance loss; NULL: none, as in
+     * all families with dense MLPs. */
+    wf_value *extra_loss;
+} wf_model_values;
+
 /* Builds the graph of a model and returns its logits [R, V], or NULL if the graph has failed. The
- * caller declares the outputs. */
-wf_value *wf_model_graph(wf_graph *g, const wf_config *config, const wf_build_options *options);
+ * caller declares the outputs. `values` may be NULL. */
+wf_value *wf_model_graph(wf_graph *g, const wf_config *config, const wf_build_options *options,
+                         wf_model_values *values);
 
 /* Returns the layer of the block being built. */
 const wf_layer *wf_builder_layer(const wf_builder *b);
+/* Returns the name of the input with the page table of a cache. */
+const char *wf_table_input(int cache);
 /* Returns the name of the state with the frequencies of config.rope[which]. */
 const char *wf_rope_state(int which);
 
@@ -86,7 +106,8 @@ wf_value *wf_part_norm(wf_builder *b, wf_value *x, const char *name);
 wf_value *wf_part_heads(wf_builder *b, wf_value *x, int64_t heads);
 /* Rotates by the layer's rotary positions; a layer without them returns x. */
 wf_value *wf_part_rope(wf_builder *b, wf_value *x);
-/* q [N, H, D], k, v [N, Hk, D] -> [N, H * D]. Uses the cache if there is one. */
+/* q [N, H, D], k, v [N, Hk, D] -> [N, H * D]. Uses the cache if there is one. A layer that shares
+ * the keys of another ignores k and v. */
 wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v);
 /* x [N, C] -> [N, C]: projections of q, k and v (attn_q, attn_k, attn_v, or fused as attn_qkv), norms
  * and rotary positions as the family has them, attention, attn_output. */

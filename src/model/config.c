@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "model/cache.h"
 #include "model/family.h"
 
 /* Limits of hostile files: far beyond existing models, and small enough that the product of three
@@ -91,7 +92,8 @@ static wf_status check_ranges(wf_ctx *ctx, const char *what, const size *sizes, 
     return WF_OK;
 }
 
-/* Layer i attends to keys of an earlier layer only if both have the same heads. */
+/* Layer i attends to keys of an earlier layer only if both have the same heads, and the same window,
+ * which is how long the earlier layer keeps them. */
 static wf_status check_shared(wf_ctx *ctx, const char *what, const wf_config *c, int64_t i)
 {
     const wf_layer *l = wf_config_layer(c, i);
@@ -104,10 +106,10 @@ static wf_status check_shared(wf_ctx *ctx, const char *what, const wf_config *c,
                        what, (long long)i, (long long)(i - l->shares));
     const wf_layer *of = wf_config_layer(c, i - l->shares);
     if (of->shares != 0 || of->kv_heads != l->kv_heads || of->key_dim != l->key_dim ||
-        of->value_dim != l->value_dim)
+        of->value_dim != l->value_dim || of->window != l->window)
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: layer %lld shares the keys of layer %lld, which has other heads or "
-                       "shares keys itself",
+                       "another window, or shares keys itself",
                        what, (long long)i, (long long)(i - l->shares));
     return WF_OK;
 }
@@ -147,6 +149,11 @@ static wf_status check_sizes(wf_ctx *ctx, const char *what, const wf_config *c)
         WF_TRY(check_layer(ctx, what, wf_config_layer(c, i)));
         WF_TRY(check_shared(ctx, what, c, i));
     }
+    wf_caches caches;
+    if (!wf_config_caches(c, &caches))
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: the layers have more than %d different attention windows", what,
+                       WF_MOST_CACHES);
     return WF_OK;
 }
 

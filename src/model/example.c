@@ -185,18 +185,19 @@ static wf_status choose_sizes(wf_ctx *ctx, const wf_example *e, const wf_example
         .sequences = batch,
         .length = length,
         .rows = o->form == WF_EXAMPLE_PREFILL ? batch : 0,
-        .page = page,
-        .pages = (length - 1) / page + 1,
-        .pool = batch * ((length - 1) / page + 1),
         .kv = WF_F32,
     };
+    /* Whole sequences fill every page, also those that a window has passed. */
+    int64_t pages = (length - 1) / page + 1;
+    for (int i = 0; i < WF_MOST_CACHES; i++)
+        build->cache[i] = (wf_cache_size){.page = page, .pages = pages, .pool = batch * pages};
     return WF_OK;
 }
 
 static wf_status build(wf_graph **g, const wf_config *config, const wf_build_options *b,
                        const wf_example_options *o)
 {
-    wf_value *logits = wf_model_graph(*g, config, b);
+    wf_value *logits = wf_model_graph(*g, config, b, NULL);
     if (o->form != WF_EXAMPLE_TRAIN)
         WF_TRY(wf_output(*g, "logits", logits));
     else

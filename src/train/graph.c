@@ -72,7 +72,7 @@ static wf_value *forward(const wf_setup *s, wf_train_form form, wf_graph *g)
         b.adapt = wf_adapter_apply;
         b.adapt_user = s->adapter;
     }
-    return wf_model_graph(g, &s->config, &b);
+    return wf_model_graph(g, &s->config, &b, NULL);
 }
 
 static wf_value *scalar(wf_graph *g, double value)

@@ -111,7 +111,7 @@ wf_status wf_shape_parameters(wf_ctx *ctx, const wf_config *c, int64_t *out)
     wf_graph *g;
     *out = 0;
     WF_TRY(wf_graph_new(ctx, &g));
-    wf_model_graph(g, c, &options);
+    wf_model_graph(g, c, &options, NULL);
     for (int i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op == WF_OP_state)
             *out += wf_dims_count(&g->nodes[i]->out[0].shape);

@@ -227,6 +227,13 @@ static wf_value *visible(wf_graph *g, const wf_attr_attention *a, token_info q, 
     return mask;
 }
 
+/* u8[M]: 1 where any query attends to the key. */
+static wf_value *seen_by_any(wf_graph *g, wf_value *mask)
+{
+    wf_value *queries = wf_sum(g, wf_cast(g, mask, WF_I32), 1, false);
+    return wf_lt(g, wf_like(g, queries, 0), queries);
+}
+
 /* [M, Hk, D] to f32 [H, M, D]; each kv head is repeated H / Hk times for its group of q heads. */
 static wf_value *heads_first(wf_graph *g, wf_value *x, int64_t heads)
 {
@@ -247,6 +254,9 @@ wf_status wf_expand_attention(wf_graph *g, const wf_node *n, wf_value *const *in
     double scale = a->scale != 0 ? a->scale : 1 / sqrt((double)in[Q]->shape.d[2]);
     bool paged = n->nin == 7;
     token_info qi = query_info(g, in), ki = paged ? page_info(g, in) : qi;
+    wf_value *mask = visible(g, a, qi, ki);
+    if (paged && a->window > 0) /* pages behind the window may hold anything */
+        ki.valid = seen_by_any(g, mask);
     wf_value *k = only_valid(g, paged ? page_rows(g, in[K], in[TABLE]) : in[K], ki.valid);
     wf_value *v = only_valid(g, paged ? page_rows(g, in[V], in[TABLE]) : in[V], ki.valid);
     if (!k || !v)
@@ -264,7 +274,6 @@ wf_status wf_expand_attention(wf_graph *g, const wf_node *n, wf_value *const *in
         out[1] = wf_fill(g, WF_F32, 2, in[Q]->shape.d, -INFINITY);
         return WF_OK;
     }
-    wf_value *mask = visible(g, a, qi, ki);
     /* -1e30 stands for minus infinity: a row without visible keys then has no NaN. */
     wf_value *top = wf_max(g, wf_where(g, mask, s, wf_like(g, s, -1e30)), 4, true);
     /* Mask before and after exp: the gradient of exp of a hidden score could be inf * 0. */
