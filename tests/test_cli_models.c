@@ -85,7 +85,10 @@ static void test_info(void **state)
         int64_t bytes = 0;
         for (size_t k = 0; k < tensors->count; k++)
             bytes += wf_json_get_int(&tensors->child[k], "bytes", 0);
-        assert_int_equal(bytes, info.bytes);
+        if (info.skipped)
+            assert_true(bytes > (int64_t)info.bytes);
+        else
+            assert_int_equal(bytes, info.bytes);
         wf_arena_free(&arena);
         wf_model_close(model);
     }

@@ -75,7 +75,7 @@ static void check_layer(const choice *c, int layer, const row *r)
     } parts[] = {
         {fused ? "attn_qkv" : "attn_v", config->width, r->v[layer]},
         {"attn_output", config->width, r->out[layer]},
-        {"ffn_down", config->hidden, r->down[layer]},
+        {"ffn_down", config->all.hidden, r->down[layer]},
         {"ffn_up", config->width, r->other},
         {"attn_q", config->width, r->other},
         {"attn_k", config->width, r->other},
@@ -109,10 +109,8 @@ static bool read_model(wf_ctx *ctx, const char *line, model *m)
                &width, &hidden, &tied) != 8)
         return false;
     m->config = (wf_config){.layers = layers,
-                            .heads = heads,
-                            .kv_heads = kv,
+                            .all = {.heads = heads, .kv_heads = kv, .hidden = hidden},
                             .width = width,
-                            .hidden = hidden,
                             .tied = tied};
     wt_ok(ctx, wf_family_find(ctx, "the fixture", family, &m->config.family));
     return true;
@@ -165,7 +163,7 @@ static void test_file_types(void **state)
 static void test_other_types(void **state)
 {
     static const wf_config config = {
-        .family = &wf_family_llama, .layers = 32, .heads = 8, .kv_heads = 8};
+        .family = &wf_family_llama, .layers = 32, .all = {.heads = 8, .kv_heads = 8}};
     const wf_recipe_use pure = {.config = &config, .pure = true}, mixed = {.config = &config};
     const wf_recipe *medium, *half, *none;
     wt_ok(*state, wf_recipe_find(*state, "q4_k_m", &medium));

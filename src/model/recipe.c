@@ -120,7 +120,7 @@ static bool applies(condition when, const wf_recipe_use *use, int layer)
     case FIRST_SIXTEENTH: return layer < layers / 16;
     case ABOUT_HALF:
         return layer < layers / 8 || layer >= 7 * layers / 8 || (layer - layers / 8) % 3 == 2;
-    case GROUPED: return use->config->heads / use->config->kv_heads >= 4;
+    case GROUPED: return use->config->all.heads / use->config->all.kv_heads >= 4;
     case WEIGHED: return use->weighed && layer < layers / 8;
     case UNWEIGHED: return !use->weighed && layer < layers / 8;
     }
@@ -131,8 +131,9 @@ static bool applies(condition when, const wf_recipe_use *use, int layer)
  * eighth of attn_q. */
 static bool is_70b(const wf_config *c)
 {
-    return c->layers == 80 && (strcmp(c->family->name, "qwen2") == 0 ||
-                               (strcmp(c->family->name, "llama") == 0 && c->heads != c->kv_heads));
+    return c->layers == 80 &&
+           (strcmp(c->family->name, "qwen2") == 0 ||
+            (strcmp(c->family->name, "llama") == 0 && c->all.heads != c->all.kv_heads));
 }
 
 /* Returns the type that the rules give a matrix of a layer, `type` if no rule applies. */
