@@ -45,11 +45,11 @@
 /* The integer scales that a block has besides its f16 values, one byte each in a panel. A part is a
  * run of 32 elements, a group one of 16. */
 typedef enum {
-    WF_QUANT_BY_BLOCK, /* none */
-    WF_QUANT_BY_PART,  /* per part: a scale, then a minimum, both u8 */
-    WF_QUANT_BY_LEVEL, /* per part: a scale, i8 */
-    WF_QUANT_BY_GROUP, /* per group: a scale, i8 */
-    WF_QUANT_BY_HALF,  /* per group: a scale in the low four bits, a minimum in the high ones */
+    WF_QUANT_BY_BLOCK,     /* none */
+    WF_QUANT_BY_PART_MIN,  /* per part: a scale, then a minimum, both u8 */
+    WF_QUANT_BY_PART,      /* per part: a scale, i8 */
+    WF_QUANT_BY_GROUP,     /* per group: a scale, i8 */
+    WF_QUANT_BY_GROUP_MIN, /* per group: a scale in the low four bits, a minimum in the high ones */
 } wf_quant_scaling;
 
 /* How a type is stored, in files and in panels. */

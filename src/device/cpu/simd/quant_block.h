@@ -36,15 +36,15 @@ static const wf_quant_layout wf_quant_layouts[] = {
     [WF_Q8_0] = {32, WF_QUANT_PLACES(q8_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 8, 8, 1, 0, 0, false},
     [WF_Q4_0] = {32, WF_QUANT_PLACES(q4_0, d, q), 1, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 8, 0, false},
     [WF_Q4_1] = {32, WF_QUANT_PLACES(q4_1, d, q), 2, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 0, 1, false},
-    [WF_Q4_K] = {256, WF_QUANT_PLACES(q4_k, d, q), 2, 16, WF_QUANT_BY_PART, 32, 4, 2, 0, 1, false},
+    [WF_Q4_K] = {256, WF_QUANT_PLACES(q4_k, d, q), 2, 16, WF_QUANT_BY_PART_MIN, 32, 4, 2, 0, 1, false},
     [WF_Q6_K] = {256, WF_QUANT_PLACES(q6_k, d, low), 1, 16, WF_QUANT_BY_GROUP, 48, 6, 4, 32, 0, false},
     [WF_Q5_0] = {32, WF_QUANT_PLACES(q5_0, d, high), 1, 0, WF_QUANT_BY_BLOCK, 5, 5, 1, 16, 0, false},
-    [WF_Q5_K] = {256, WF_QUANT_PLACES(q5_k, d, high), 2, 16, WF_QUANT_BY_PART, 40, 5, 2, 0, 1, false},
+    [WF_Q5_K] = {256, WF_QUANT_PLACES(q5_k, d, high), 2, 16, WF_QUANT_BY_PART_MIN, 40, 5, 2, 0, 1, false},
     [WF_Q5_1] = {32, WF_QUANT_PLACES(q5_1, d, high), 2, 0, WF_QUANT_BY_BLOCK, 5, 5, 1, 0, 1, false},
     [WF_Q3_K] = {256, WF_QUANT_PLACES(q3_k, d, high), 1, 16, WF_QUANT_BY_GROUP, 24, 3, 4, 4, 0, false},
-    [WF_Q2_K] = {256, WF_QUANT_PLACES(q2_k, d, q), 2, 16, WF_QUANT_BY_HALF, 16, 2, 4, 0, 2, false},
+    [WF_Q2_K] = {256, WF_QUANT_PLACES(q2_k, d, q), 2, 16, WF_QUANT_BY_GROUP_MIN, 16, 2, 4, 0, 2, false},
     [WF_IQ4_NL] = {32, WF_QUANT_PLACES(iq4_nl, d, q), 1, 0, WF_QUANT_BY_BLOCK, 4, 4, 1, 0, 0, true},
-    [WF_IQ4_XS] = {256, WF_QUANT_PLACES(iq4_xs, d, q), 1, 8, WF_QUANT_BY_LEVEL, 32, 4, 1, 0, 0, true},
+    [WF_IQ4_XS] = {256, WF_QUANT_PLACES(iq4_xs, d, q), 1, 8, WF_QUANT_BY_PART, 32, 4, 1, 0, 0, true},
 };
 /* clang-format on */
 
@@ -142,8 +142,8 @@ WF_INLINE vi wf_quant_group_scale(wf_type type, const uint8_t *scales, int group
 {
     const wf_quant_layout *y = &wf_quant_layouts[type];
     const uint8_t *at = scales + (2 * y->halves + group) * WF_VL;
-    return y->scaling == WF_QUANT_BY_HALF ? vi_and(vi_from_u8(at), vi_set(15))
-                                          : vi_from_i8((const int8_t *)at);
+    return y->scaling == WF_QUANT_BY_GROUP_MIN ? vi_and(vi_from_u8(at), vi_set(15))
+                                               : vi_from_i8((const int8_t *)at);
 }
 
 /* The same in both i16 of each lane. */
@@ -157,9 +157,9 @@ WF_INLINE vi wf_quant_group_pair(wf_type type, const uint8_t *scales, int group)
 WF_INLINE vf wf_quant_scale_of(wf_type type, const uint8_t *scales, int part)
 {
     vf d = vf_load_f16((const void *)scales);
-    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_PART)
+    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_PART_MIN)
         d = vf_mul(d, vi_to_vf(vi_from_u8(scales + (4 + 2 * part) * WF_VL)));
-    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_LEVEL)
+    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_PART)
         d = vf_mul(d, vi_to_vf(vi_from_i8((const int8_t *)scales + (2 + part) * WF_VL)));
     return d;
 }
@@ -168,9 +168,9 @@ WF_INLINE vf wf_quant_scale_of(wf_type type, const uint8_t *scales, int part)
 WF_INLINE vf wf_quant_min_of(wf_type type, const uint8_t *scales, int part, int i)
 {
     vf m = vf_load_f16((const void *)(scales + 2 * WF_VL));
-    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_PART)
+    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_PART_MIN)
         m = vf_mul(vf_neg(m), vi_to_vf(vi_from_u8(scales + (5 + 2 * part) * WF_VL)));
-    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_HALF) {
+    if (wf_quant_layouts[type].scaling == WF_QUANT_BY_GROUP_MIN) {
         vi both = vi_from_u8(scales + (4 + 2 * part + i) * WF_VL);
         m = vf_mul(vf_neg(m), vi_to_vf(vi_shr(both, 4)));
     }
