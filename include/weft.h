@@ -806,6 +806,9 @@ typedef struct {
      * matrix, and blocks of its type must divide the rows. GGUF files only. */
     const wf_tensor_type *tensor_types;
     int tensor_type_count;
+    /* GGUF file with the importance matrix of this model, by wf_imatrix_save or llama-imatrix: errors
+     * of columns with large inputs weigh more. NULL: none. */
+    const char *imatrix;
     bool requantize;      /* allow quantizing weights that are already quantized */
     uint64_t split_bytes; /* most bytes of weights per file; default: do not split */
     /* Adapters to merge into the weights. Merging into quantized weights requires `type`. */
@@ -938,6 +941,24 @@ WF_API wf_status wf_generator_logits(wf_generator *generator, const int32_t *ids
  * score several continuations of one text, call it with one sequence. */
 WF_API wf_status wf_sequence_logits(wf_sequence *sequence, const int32_t *ids, size_t count,
                                     size_t from, wf_logits_fn *fn, void *user);
+
+/* ---- Importance matrices ------------------------------------------------------------------- */
+
+/* Measures which columns of a model's matrices matter: for each matrix of the layers, the sum of the
+ * squares of its inputs over a text. wf_convert_options.imatrix weighs quantization errors by them.
+ * Files have llama.cpp's GGUF form. Reports errors in the model's context. */
+typedef struct wf_imatrix wf_imatrix;
+
+/* Loads the model. `chunk`: tokens that are computed at a time, each chunk by itself; 0: 512, or the
+ * model's context if that is less. Device and model must outlive the result. */
+WF_API wf_status wf_imatrix_new(wf_device *device, const wf_model *model, int64_t chunk,
+                                wf_imatrix **out);
+WF_API void wf_imatrix_free(wf_imatrix *imatrix);
+/* Runs the model over one chunk and adds to the sums; `count` must be the chunk's size. */
+WF_API wf_status wf_imatrix_add(wf_imatrix *imatrix, const int32_t *ids, size_t count);
+/* Writes the sums so far, with the names of the texts. Fails if an input was not finite. */
+WF_API wf_status wf_imatrix_save(const wf_imatrix *imatrix, const char *path,
+                                 const char *const *datasets, int count);
 
 /* Totals since the generator was created. */
 typedef struct {

@@ -110,6 +110,32 @@ static void converts_generic(void **state)
     }
 }
 
+/* Measures an importance matrix, and quantizes with it. */
+static void importance(void **state)
+{
+    wf_model *m;
+    char words[1200] = "";
+    for (int i = 0; i < 100; i++)
+        strcat(words, i % 3 ? "weft " : "warp ");
+    wt_put_text(&scratch, "text", words);
+    succeeds("imatrix " MODEL " --data $D/text --data $D/text -o $D/i.gguf --ctx-size 32");
+    assert_non_null(strstr(err, "i.gguf: measured "));
+    fails("imatrix " MODEL " --data $D/text -o $D/i.gguf", 2, "i.gguf");
+    succeeds("imatrix " MODEL " --data $D/text -o $D/i.gguf -c 16 --chunks 2 --overwrite");
+    assert_non_null(strstr(err, "measured 2 chunks of 16 tokens"));
+    succeeds("quantize " MODEL " $D/w.gguf q3_k_s --imatrix $D/i.gguf");
+    wt_ok(*state, wf_model_open(*state, wt_path(&scratch, "w.gguf"), &m));
+    assert_non_null(wf_gguf_find(m->gguf, "quantize.imatrix.file"));
+    wf_model_close(m);
+    fails("imatrix " MODEL " --data $D/text", 2, "a text or the output is missing");
+    fails("imatrix " MODEL " --data $D/text -o $D/x.gguf -c 100000", 2, "100000");
+    fails("imatrix " MODEL " --data $D/text -o $D/text --overwrite", 2, "text");
+    wt_put_text(&scratch, "short", "weft");
+    fails("imatrix " MODEL " --data $D/short -o $D/x.gguf", 2, "fewer than a chunk of 128");
+    fails("quantize " MODEL " $D/x.gguf q4_0 --imatrix $D/w.gguf", 1, "as an importance matrix");
+    assert_int_equal(wf_path_look(wt_path(&scratch, "x.gguf")), WF_PATH_NONE);
+}
+
 static void mistakes(void **state)
 {
     (void)state;
@@ -156,6 +182,6 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {wt_test(converts), wt_test(converts_generic),
-                                       wt_test(mistakes)};
+                                       wt_test(importance), wt_test(mistakes)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

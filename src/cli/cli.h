@@ -39,9 +39,9 @@ typedef struct {
 } wf_command;
 
 extern const wf_command wf_cmd_run, wf_cmd_chat, wf_cmd_info, wf_cmd_tokenize, wf_cmd_convert,
-    wf_cmd_quantize, wf_cmd_prepare, wf_cmd_train, wf_cmd_finetune, wf_cmd_eval, wf_cmd_bench,
-    wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest, wf_cmd_plan, wf_cmd_plot, wf_cmd_completion,
-    wf_cmd_version, wf_cmd_help;
+    wf_cmd_quantize, wf_cmd_imatrix, wf_cmd_prepare, wf_cmd_train, wf_cmd_finetune, wf_cmd_eval,
+    wf_cmd_bench, wf_cmd_devices, wf_cmd_ops, wf_cmd_selftest, wf_cmd_plan, wf_cmd_plot,
+    wf_cmd_completion, wf_cmd_version, wf_cmd_help;
 
 /* Exit status of a command that returns WF_OK; 0 unless the command sets it. */
 extern int wf_exit_code;

@@ -5,7 +5,7 @@
 #include "cli/rewrite.h"
 
 static struct {
-    const char *type, *split_size;
+    const char *type, *split_size, *imatrix;
     int64_t threads; /* -1: all cores */
     bool pure, requantize, overwrite;
     wf_values lora, tensor_types;
@@ -13,8 +13,10 @@ static struct {
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
-    wf_convert_options o = {
-        .type = options.type, .pure = options.pure, .requantize = options.requantize};
+    wf_convert_options o = {.type = options.type,
+                            .pure = options.pure,
+                            .requantize = options.requantize,
+                            .imatrix = options.imatrix};
     if (count < 2)
         return wf_fail(ctx, WF_ERR_USAGE, "MODEL or OUT is missing; usage: weft convert MODEL OUT");
     if (options.split_size)
@@ -40,6 +42,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 static const wf_flag flags[] = {
     {"type", 0, "T", "type of the weights", .text = &options.type, .fallback = "unchanged",
      .offer = {.words = wf_recipe_words}},
+    {"imatrix", 0, "FILE", "importance matrix of this model, from weft imatrix or llama-imatrix",
+     .text = &options.imatrix, .offer = WF_OFFER_FILES},
     WF_FLAG_TENSOR_TYPE(&options.tensor_types),
     WF_FLAG_LORA(&options.lora),
     {"split-size", 0, "SIZE", "maximum size of a file in bytes, such as 2G",

@@ -6,6 +6,7 @@
 
 static struct {
     bool pure, requantize, overwrite;
+    const char *imatrix;
     wf_values tensor_types;
 } options;
 
@@ -14,6 +15,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     wf_tensor_type types[WF_MAX_VALUES];
     wf_convert_options o = {.pure = options.pure,
                             .requantize = options.requantize,
+                            .imatrix = options.imatrix,
                             .tensor_types = types,
                             .tensor_type_count = options.tensor_types.count};
     wf_arena arena;
@@ -35,6 +37,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
+    {"imatrix", 0, "FILE", "importance matrix of this model, from weft imatrix or llama-imatrix",
+     .text = &options.imatrix, .offer = WF_OFFER_FILES},
     WF_FLAG_TENSOR_TYPE(&options.tensor_types),
     {"pure", 0, NULL, "use one type for all matrices, without a mixture", .on = &options.pure},
     {"allow-requantize", 0, NULL, "also quantize weights that are quantized already",

@@ -19,10 +19,13 @@
 enum { EXIT_OK = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 const wf_command *const wf_commands[] = {
-    &wf_cmd_run,      &wf_cmd_chat,       &wf_cmd_info,    &wf_cmd_tokenize, &wf_cmd_convert,
-    &wf_cmd_quantize, &wf_cmd_prepare,    &wf_cmd_train,   &wf_cmd_finetune, &wf_cmd_eval,
-    &wf_cmd_bench,    &wf_cmd_devices,    &wf_cmd_ops,     &wf_cmd_selftest, &wf_cmd_plan,
-    &wf_cmd_plot,     &wf_cmd_completion, &wf_cmd_version, &wf_cmd_help,     NULL,
+    &wf_cmd_run,      &wf_cmd_chat,    &wf_cmd_info,
+    &wf_cmd_tokenize, &wf_cmd_convert, &wf_cmd_quantize,
+    &wf_cmd_imatrix,  &wf_cmd_prepare, &wf_cmd_train,
+    &wf_cmd_finetune, &wf_cmd_eval,    &wf_cmd_bench,
+    &wf_cmd_devices,  &wf_cmd_ops,     &wf_cmd_selftest,
+    &wf_cmd_plan,     &wf_cmd_plot,    &wf_cmd_completion,
+    &wf_cmd_version,  &wf_cmd_help,    NULL,
 };
 
 int wf_exit_code = EXIT_OK;

@@ -48,8 +48,8 @@ typedef struct {
     const char *prefix; /* of the names of all weight states; NULL: "" */
     double dropout;     /* on embeddings and on each branch's output; needs `random` */
     bool random;        /* the graph has the input `key` */
-    /* Returns y = linear(x) plus an adapter's contribution; NULL: no adapter. `name` is the
-     * weight's full name without ".weight". Not called for a tied head. */
+    /* Returns y = linear(x) plus an adapter's contribution, or y itself after looking at x; NULL: no
+     * hook. `name` is the weight's full name without ".weight". Not called for a tied head. */
     wf_value *(*adapt)(void *user, wf_builder *b, const char *name, wf_value *x, wf_value *y);
     void *adapt_user;
 } wf_build_options;

@@ -130,6 +130,29 @@ static wf_status check_itself(wf_convert *c, bool gguf)
     return WF_OK;
 }
 
+/* Opens the importance matrix and checks that it is of this model. */
+static wf_status open_importance(wf_convert *c)
+{
+    const wf_model *m = c->m;
+    int count = 0;
+    if (!c->options->imatrix)
+        return WF_OK;
+    if (!c->recipe && c->options->tensor_type_count == 0)
+        return wf_fail(c->ctx, WF_ERR_USAGE,
+                       "an importance matrix is of use only when weights are quantized; choose a "
+                       "type, such as --type Q4_K_M");
+    WF_TRY(wf_importance_open(c->ctx, c->options->imatrix, &c->importance));
+    wf_matrix_columns *matrices =
+        wf_arena_alloc(&c->arena, ((size_t)m->weights + 1) * sizeof *matrices);
+    if (!matrices)
+        return WF_ERR_MEMORY;
+    for (int i = 0; i < m->weights; i++)
+        if (m->weight[i].shape.n == 2)
+            matrices[count++] =
+                (wf_matrix_columns){m->weight[i].name, wf_dims_last(&m->weight[i].shape)};
+    return wf_importance_check(&c->importance, matrices, count);
+}
+
 static wf_status convert(wf_convert *c)
 {
     bool gguf = wf_path_ends(c->path, ".gguf");
@@ -141,6 +164,7 @@ static wf_status convert(wf_convert *c)
             "types of single tensors need a GGUF file; choose a path that ends in .gguf");
     WF_TRY(wf_overrides_make(c->ctx, c->options->tensor_types, c->options->tensor_type_count,
                              &c->overrides));
+    WF_TRY(open_importance(c));
     WF_TRY(check_itself(c, gguf));
     WF_TRY(
         wf_adapters_open(c->ctx, c->options->lora, c->options->loras, &c->m->config, &c->adapters));
@@ -165,6 +189,7 @@ wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
     if (status != WF_OK && ctx != model->ctx && ctx->status == WF_OK)
         wf_fail(ctx, status, "%s", wf_ctx_message(model->ctx));
     wf_adapters_close(&c.adapters);
+    wf_importance_close(&c.importance);
     wf_overrides_free(&c.overrides);
     wf_arena_free(&c.arena);
     return status;

@@ -9,6 +9,7 @@
 #define WF_MODEL_CONVERT_H
 
 #include "model/adapter.h"
+#include "model/imatrix.h"
 #include "model/model.h"
 #include "model/override.h"
 #include "model/recipe.h"
@@ -23,8 +24,9 @@ typedef struct {
     const void *data;
     bool transpose; /* the output's rows are the columns of `from` */
     wf_row_order order;
-    const char *weight; /* name of the model's weight; NULL: not a weight */
-    bool transposed;    /* the output is [in, out] instead of [out, in] */
+    const char *weight;      /* name of the model's weight; NULL: not a weight */
+    bool transposed;         /* the output is [in, out] instead of [out, in] */
+    const float *importance; /* of each column; NULL: all equal */
 } wf_convert_item;
 
 typedef struct {
@@ -34,6 +36,7 @@ typedef struct {
     const wf_convert_options *options; /* never NULL */
     const wf_recipe *recipe;           /* NULL: keep the types */
     wf_overrides overrides;            /* of the recipe's types, or of the kept ones */
+    wf_importance importance;          /* weighs errors; file is NULL: none */
     int threads;
     wf_adapters adapters;  /* to merge into the weights */
     wf_arena arena;        /* owns names and lists */

@@ -52,7 +52,7 @@ static void move_rows(void *arg, int64_t begin, int64_t end, int thread)
         wf_convert_to_f32(t->type, raw, numbers, v->columns);
         if (v->merge.rank > 0)
             wf_merge_row(&v->merge, row, numbers);
-        wf_quantize(v->item->type, numbers, NULL, to, 1, v->columns);
+        wf_quantize(v->item->type, numbers, v->item->importance, to, 1, v->columns);
     }
 }
 
@@ -86,7 +86,7 @@ static void put_transposed(void *arg, int64_t begin, int64_t end, int thread)
     (void)thread;
     for (int64_t i = begin; i < end && v->merge.rank > 0; i++)
         wf_merge_row(&v->merge, v->first + i, v->transposed + i * v->columns);
-    wf_quantize(v->item->type, v->transposed + begin * v->columns, NULL,
+    wf_quantize(v->item->type, v->transposed + begin * v->columns, v->item->importance,
                 v->bytes + (size_t)begin * v->to_row, end - begin, v->columns);
 }
 

@@ -304,17 +304,35 @@ static int common_file_type(const wf_convert *c)
     return r->name ? r->file_type : 0;
 }
 
+#define IMATRIX_KEYS "quantize.imatrix."
+
 /* Keys that describe the types of weights; they are written anew after a conversion. */
 static bool says_types(const char *key)
 {
     return strcmp(key, "general.file_type") == 0 ||
-           strcmp(key, "general.quantization_version") == 0;
+           strcmp(key, "general.quantization_version") == 0 ||
+           strncmp(key, IMATRIX_KEYS, strlen(IMATRIX_KEYS)) == 0;
+}
+
+/* Names the importance matrix, in the keys of llama.cpp. */
+static wf_status put_importance(const wf_convert *c, keys *k)
+{
+    const wf_importance *m = &c->importance;
+    if (!m->file)
+        return WF_OK;
+    WF_TRY(put_text(k, IMATRIX_KEYS "file", wf_store_base_name(m->path)));
+    if (m->dataset.bytes)
+        WF_TRY(wf_gguf_write_text(k->w, IMATRIX_KEYS "dataset", m->dataset.bytes, m->dataset.len));
+    WF_TRY(wf_gguf_write_int(k->w, IMATRIX_KEYS "entries_count", WF_GGUF_U32,
+                             m->file->store.count / 2));
+    return wf_gguf_write_int(k->w, IMATRIX_KEYS "chunks_count", WF_GGUF_U32, m->chunks);
 }
 
 static wf_status put_types(const wf_convert *c, keys *k)
 {
     int type = c->recipe ? c->recipe->file_type : common_file_type(c);
     WF_TRY(wf_gguf_write_int(k->w, "general.file_type", WF_GGUF_U32, type));
+    WF_TRY(put_importance(c, k));
     return wf_gguf_write_int(k->w, "general.quantization_version", WF_GGUF_U32,
                              QUANTIZATION_VERSION);
 }
@@ -355,7 +373,8 @@ static wf_status put_keys(const wf_convert *c, keys *k)
 /* Vectors are f32 in GGUF files, and so is the position table. */
 static wf_status choose_type(wf_convert *c, const wf_model_weight_info *w, wf_type *out)
 {
-    const wf_recipe_use use = {.config = &c->m->config, .pure = c->options->pure};
+    const wf_recipe_use use = {
+        .config = &c->m->config, .pure = c->options->pure, .weighed = c->importance.file != NULL};
     const int64_t columns = wf_dims_last(&w->shape);
     *out = WF_F32;
     if (w->shape.n < 2)
@@ -364,6 +383,19 @@ static wf_status choose_type(wf_convert *c, const wf_model_weight_info *w, wf_ty
     if (strcmp(w->name, "position_embd.weight") == 0)
         return WF_OK;
     return wf_overrides_apply(&c->overrides, w->name, columns, out);
+}
+
+/* Sets item->importance if the matrix is quantized and was measured. */
+static wf_status take_importance(wf_convert *c, wf_convert_item *item)
+{
+    if (!c->importance.file || wf_type_get(item->type)->kind != WF_KIND_BLOCK)
+        return WF_OK;
+    float *sums = wf_arena_alloc(&c->arena, (size_t)wf_dims_last(&item->shape) * sizeof *sums);
+    if (!sums)
+        return WF_ERR_MEMORY;
+    if (wf_importance_copy(&c->importance, item->weight, sums))
+        item->importance = sums;
+    return WF_OK;
 }
 
 static void add_factors(wf_convert *c, const char *name, const float *factors)
@@ -417,6 +449,7 @@ static wf_status list_items(wf_convert *c)
             .weight = w->name,
             .transpose = w->transposed,
             .order = wf_rows_order(&c->m->config, row, c->m->config.rope[0].interleaved, true)};
+        WF_TRY(take_importance(c, &c->item[c->items - 1]));
     }
     WF_TRY(wf_overrides_check(&c->overrides));
     WF_TRY(add_divisors(c));

@@ -258,6 +258,24 @@ def make_gguf():
     write("gguf", "gpt2-bytes", gguf(byte_vocab("smollm", letters())))
 
 
+def make_imatrix():
+    keys = [("general.type", STRING, "imatrix"), ("imatrix.datasets", STRING, ["text"]),
+            ("imatrix.chunk_count", U32, 2), ("imatrix.chunk_size", U32, 64)]
+
+    def sums(name, columns, value_=1.0, count=128.0):
+        return [(name + ".weight.in_sum2", [columns], 0, struct.pack("<%df" % columns, *[value_] * columns)),
+                (name + ".weight.counts", [1], 0, struct.pack("<f", count))]
+
+    both = sums("blk.0.attn_q", 4) + sums("blk.0.ffn_down", 6)
+    write("imatrix", "layers", gguf(keys, both))
+    write("imatrix", "output", gguf(keys, both + sums("output", 4)))
+    write("imatrix", "other", gguf(keys, both + sums("blk.1.attn_q", 4)))
+    write("imatrix", "missing", gguf(keys, both[:3]))
+    write("imatrix", "columns", gguf(keys, sums("blk.0.attn_q", 5) + both[2:]))
+    write("imatrix", "negative", gguf(keys, sums("blk.0.attn_q", 4, -1.0) + both[2:]))
+    write("imatrix", "model", gguf([("general.type", STRING, "model")], both))
+
+
 # ---- safetensors ----
 
 def safetensors(header, data):
@@ -444,6 +462,7 @@ def main():
         if name in ("gpt2", "pieces"):
             write("tokenizer", name + "-config", compact(value_) + "\0" + compact(CONFIG))
     make_gguf()
+    make_imatrix()
     make_safetensors()
     make_shards()
     make_configs()
