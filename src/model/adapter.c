@@ -24,21 +24,35 @@ typedef struct {
     wf_status status; /* the first failure; the hook cannot return one */
 } collector;
 
+/* Writes the module's name in transformers. In a multimodal model the decoder is language_model. */
+static const wf_weight_name *name_module(const wf_config *c, const char *name,
+                                         char module[WF_NAME_BYTES])
+{
+    char full[WF_NAME_BYTES], other[WF_NAME_BYTES];
+    const size_t prefix = strlen(c->family->prefix);
+    size_t len = 0;
+    /* wf_family_hugging_face expects a suffix: here a dot, which is dropped again. */
+    wf_text_append(full, sizeof full, &len, "%s.", name);
+    const wf_weight_name *row = wf_family_hugging_face(c->family, full, true, other);
+    wf_assert(row);
+    other[strlen(other) - 1] = '\0';
+    len = 0;
+    if (c->wrapped && strncmp(other, c->family->prefix, prefix) == 0)
+        wf_text_append(module, WF_NAME_BYTES, &len, "model.language_model.%s", other + prefix);
+    else
+        wf_text_append(module, WF_NAME_BYTES, &len, "%s", other);
+    return row;
+}
+
 static wf_status add_linear(collector *c, const char *name, int64_t in, int64_t out)
 {
     wf_adapter *a = c->a;
-    char full[WF_NAME_BYTES], module[WF_NAME_BYTES];
-    size_t len = 0;
+    char module[WF_NAME_BYTES];
     wf_adapted *grown = wf_mem_room(a->ctx, a->linear, a->linears, &c->room, sizeof *grown);
     if (!grown)
         return WF_ERR_MEMORY;
     a->linear = grown;
-    wf_text_append(full, sizeof full, &len, "%s.",
-                   name); /* wf_family_hugging_face expects a suffix */
-    const wf_weight_name *row = wf_family_hugging_face(a->config.family, full, true, module);
-    wf_assert(row);
-    /* Drops the dot of the dummy suffix. */
-    module[strlen(module) - 1] = '\0';
+    const wf_weight_name *row = name_module(&a->config, name, module);
     wf_adapted *l = &a->linear[a->linears++];
     *l = (wf_adapted){.row = row, .in = in, .out = out};
     l->name = wf_arena_strdup(&a->arena, name);

@@ -153,17 +153,31 @@ static wf_status read_store(reader *r)
     return wf_store_seal(&a->store);
 }
 
+/* Names of the decoder in a multimodal model, by transformers 4.52 and later, and by older ones. */
+#define DECODER "model.language_model."
+#define OLD_DECODER "language_model.model."
+
+/* Returns the module's name without the prefix that adapter.c gave it. */
+static const char *without_prefix(const wf_adapter *a, const char *module)
+{
+    const char *const given[] = {DECODER, a->config.family->prefix};
+    for (size_t i = 0; i < sizeof given / sizeof *given; i++)
+        if (strncmp(module, given[i], strlen(given[i])) == 0)
+            return module + strlen(given[i]);
+    return module;
+}
+
 /* Finds A (0) or B (1) of a linear. Checkpoints of a bare model omit the family's prefix. */
 static const wf_stored *find(const wf_adapter *a, const wf_adapted *l, int which)
 {
-    const char *prefix = a->config.family->prefix;
+    const char *const prefixes[] = {a->config.family->prefix, "", DECODER, OLD_DECODER,
+                                    "language_model."};
     const wf_stored *t = NULL;
-    for (int bare = 0; bare < 2 && !t; bare++) {
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !t; i++) {
         char name[2 * WF_NAME_BYTES];
         size_t len = 0;
-        size_t skip = bare && strncmp(l->module, prefix, strlen(prefix)) == 0 ? strlen(prefix) : 0;
-        wf_text_append(name, sizeof name, &len, "base_model.model.%s.lora_%c.weight",
-                       l->module + skip, "AB"[which]);
+        wf_text_append(name, sizeof name, &len, "base_model.model.%s%s.lora_%c.weight", prefixes[i],
+                       without_prefix(a, l->module), "AB"[which]);
         t = wf_store_find(&a->store, name);
     }
     return t;

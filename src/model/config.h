@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
     const wf_family *family;
     const wf_model_type *type;         /* the family's first one, if the source does not state it */
+    bool wrapped;                      /* the decoder of a multimodal config.json */
     int64_t layers, vocab, context;    /* vocab in tokens; context in positions */
     int64_t width;                     /* C, of the residual stream */
     wf_layer all;                      /* every layer, unless `layer` is set */

@@ -459,9 +459,30 @@ static bool is_default_factor(const reader *r, const char *name, double value)
            fabs(value - usual) <= 1e-5 * usual;
 }
 
+/* Keys of other kinds. */
+static wf_status check_flags(reader *r)
+{
+    bool causal = true, parallel = false, rotates = true;
+    WF_TRY(wf_gguf_get_bool(r->f, key(r, "attention.causal"), &causal));
+    if (!causal)
+        return refuse_key(r, "attention.causal", 0);
+    WF_TRY(wf_gguf_get_bool(r->f, key(r, "use_parallel_residual"), &parallel));
+    if (parallel)
+        return refuse_key(r, "use_parallel_residual", 1);
+    /* In Granite it means that no layer has rotary positions; elsewhere it is a remark. */
+    if (r->c->family == &wf_family_granite)
+        WF_TRY(wf_gguf_get_bool(r->f, key(r, "rope.scaling.finetuned"), &rotates));
+    if (!rotates)
+        return refuse_key(r, "rope.scaling.finetuned", 0);
+    if (wf_gguf_find(r->f, key(r, "rope.dimension_sections")))
+        return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
+                       "%s: %s is present, but Weft does not support rotary positions in sections",
+                       r->what, r->key);
+    return WF_OK;
+}
+
 static wf_status check_keys(reader *r)
 {
-    bool causal = true, parallel = false;
     for (size_t i = 0; i < sizeof neutral_keys / sizeof *neutral_keys; i++) {
         const double *neutral = neutral_keys[i].neutral;
         double value = neutral[0];
@@ -479,11 +500,7 @@ static wf_status check_keys(reader *r)
         if (value != 0 && value != like && !(r->c->ropes == 2 && i == 0))
             return refuse_key(r, repeated_keys[i].name, value);
     }
-    WF_TRY(wf_gguf_get_bool(r->f, key(r, "attention.causal"), &causal));
-    if (!causal)
-        return refuse_key(r, "attention.causal", 0);
-    WF_TRY(wf_gguf_get_bool(r->f, key(r, "use_parallel_residual"), &parallel));
-    return parallel ? refuse_key(r, "use_parallel_residual", 1) : WF_OK;
+    return check_flags(r);
 }
 
 wf_status wf_config_from_gguf(wf_arena *arena, const char *what, wf_gguf *f, wf_config *out)

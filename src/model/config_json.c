@@ -349,15 +349,15 @@ wf_status wf_config_from_json(wf_arena *arena, const char *what, const wf_json_n
     if (!type)
         return wf_fail(arena->ctx, WF_ERR_FORMAT, "%s: model_type is missing", what);
     out->family = wf_family_of_wrapper(type);
-    bool wrapped = out->family;
-    if (wrapped) {
+    out->wrapped = out->family;
+    if (out->wrapped) {
         WF_TRY(find_text(&r, &type));
         WF_TRY(wf_family_find_inner(arena->ctx, what, out->family, type, &out->type));
     } else
         WF_TRY(wf_family_find_type(arena->ctx, what, type, &out->family, &out->type));
     WF_TRY(wf_json_check_keys(&r.in, out->type));
     WF_TRY(read_keys(&r));
-    if (wrapped) { /* its own tie_word_embeddings decides */
+    if (out->wrapped) { /* its own tie_word_embeddings decides */
         out->tied = true;
         const wf_json_reader outer = {arena, what, "", json};
         WF_TRY(wf_json_read_bool(&outer, "tie_word_embeddings", &out->tied));

@@ -114,8 +114,8 @@ static wf_status read_factors(const wf_json_reader *r, const char *key, int64_t 
 {
     const wf_json_node *list = wf_json_get(r->json, key);
     if (!list || list->kind != WF_JSON_ARRAY || list->count != (size_t)count)
-        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s%s must list %lld factors", r->what,
-                       r->prefix, key, (long long)count);
+        return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s%s must list %lld factor%s", r->what,
+                       r->prefix, key, (long long)count, WF_PLURAL(count));
     float *factors = wf_arena_alloc(r->arena, (size_t)count * sizeof *factors);
     if (!factors)
         return WF_ERR_MEMORY;

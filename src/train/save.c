@@ -92,11 +92,17 @@ static bool same_layers(const wf_config *a, const wf_config *b)
     return true;
 }
 
+/* The decoder of a multimodal Mistral is saved as a Mistral, which alone is of the family llama. */
+static bool same_family(const wf_config *a, const wf_config *b)
+{
+    return a->family == b->family || strcmp(a->type->name, b->type->name) == 0;
+}
+
 /* Compares what the weights depend on. Files store rounded numbers. Checkpoints of older versions
  * include the vocabulary's padding in the model. */
 static bool is_alike(const wf_config *a, const wf_config *b, int64_t padding)
 {
-    return a->family == b->family && a->layers == b->layers && a->width == b->width &&
+    return same_family(a, b) && a->layers == b->layers && a->width == b->width &&
            (a->vocab == b->vocab || a->vocab == b->vocab - padding) && same_layers(a, b) &&
            a->tied == b->tied && (float)a->eps == (float)b->eps &&
            (float)a->rope[0].base == (float)b->rope[0].base &&
