@@ -58,7 +58,7 @@ static void test_info(void **state)
 {
     wf_ctx *ctx = *state;
     for (int i = 0; wt_models[i]; i++) {
-        char args[256];
+        char args[256], line[64];
         wf_arena arena;
         wf_model *model;
         wf_model_info info;
@@ -69,7 +69,8 @@ static void test_info(void **state)
         wt_program_ok(&p, args);
         assert_string_equal(p.err, "");
         wt_program_out(&p, wt_models[i]);
-        wt_program_out(&p, "  context     128 tokens");
+        snprintf(line, sizeof line, "  context     %lld tokens", (long long)info.context);
+        wt_program_out(&p, line);
         wt_program_out(&p, "3 of them control tokens, bos 0 <|endoftext|>, eos 1 <|im_end|>");
         wt_program_out(&p, " tensors ");
         strcat(args, " --json --tensors");
@@ -85,12 +86,52 @@ static void test_info(void **state)
         int64_t bytes = 0;
         for (size_t k = 0; k < tensors->count; k++)
             bytes += wf_json_get_int(&tensors->child[k], "bytes", 0);
-        if (info.skipped)
-            assert_true(bytes > (int64_t)info.bytes);
-        else
-            assert_int_equal(bytes, info.bytes);
+        assert_true(info.skipped ? bytes > (int64_t)info.bytes : bytes == (int64_t)info.bytes);
         wf_arena_free(&arena);
         wf_model_close(model);
+    }
+}
+
+static void assert_numbers(const wf_json_node *list, int count, const int *want)
+{
+    assert_int_equal(list->count, count);
+    for (int i = 0; i < count; i++)
+        assert_int_equal(list->child[i].integer, want[i]);
+}
+
+/* Says which layers have a window and which have no rotary positions. */
+static void test_info_layers(void **state)
+{
+    static const struct {
+        const char *model, *line;
+        int windows, ropes; /* numbers of such layers */
+        int window[4], rope[4];
+    } rows[] = {
+        {"llama", "base 500000\n", 0, 0, {0}, {0}},
+        {"mistral", ", window 7\n", 2, 0, {0, 1}, {0}},
+        {"phi3", ", window 7\n", 2, 0, {0, 1}, {0}},
+        {"olmo3", ", window 8 in 3 of 4 layers\n", 3, 0, {0, 1, 2}, {0}},
+        {"smollm3", ", no rotary positions in layer 3\n", 0, 1, {0}, {3}},
+        {"cohere2",
+         ", window 8 in 3 of 4 layers, no rotary positions in layer 3\n",
+         3,
+         1,
+         {0, 1, 2},
+         {3}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char args[256];
+        wf_arena arena;
+        snprintf(args, sizeof args, "info " WT_MODELS_FOLDER "/%s", rows[i].model);
+        wt_program_ok(&p, args);
+        wt_program_out(&p, rows[i].line);
+        strcat(args, " --json");
+        wt_program_ok(&p, args);
+        wf_arena_init(&arena, *state);
+        const wf_json_node *j = json(&arena);
+        assert_numbers(wf_json_get(j, "window_layers"), rows[i].windows, rows[i].window);
+        assert_numbers(wf_json_get(j, "no_rope_layers"), rows[i].ropes, rows[i].rope);
+        wf_arena_free(&arena);
     }
 }
 
@@ -695,12 +736,25 @@ static int clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_info),           wt_test(test_info_lists),     wt_test(test_run_greedy),
-        wt_test(test_run_seeds),      wt_test(test_run_sampling),   wt_test(test_run_stops),
-        wt_test(test_run_batch),      wt_test(test_run_prompts),    wt_test(test_run_context),
-        wt_test(test_run_output),     wt_test(test_chat),           wt_test(test_chat_context),
-        wt_test(test_chat_templates), wt_test(test_tokenize),       wt_test(test_eval),
-        wt_test(test_mistakes),       wt_test(test_planned_memory), wt_test(test_cut_while_running),
+        wt_test(test_info),
+        wt_test(test_info_layers),
+        wt_test(test_info_lists),
+        wt_test(test_run_greedy),
+        wt_test(test_run_seeds),
+        wt_test(test_run_sampling),
+        wt_test(test_run_stops),
+        wt_test(test_run_batch),
+        wt_test(test_run_prompts),
+        wt_test(test_run_context),
+        wt_test(test_run_output),
+        wt_test(test_chat),
+        wt_test(test_chat_context),
+        wt_test(test_chat_templates),
+        wt_test(test_tokenize),
+        wt_test(test_eval),
+        wt_test(test_mistakes),
+        wt_test(test_planned_memory),
+        wt_test(test_cut_while_running),
         wt_test(test_smollm2),
     };
     return cmocka_run_group_tests(tests, make, clean);

@@ -143,6 +143,30 @@ static void print_sampling(const wf_model_view *v)
         printf("              %s\n", d->remark[i]);
 }
 
+/* Windows and missing rotary positions. Layers have the numbers of their weights, from 0. */
+static void print_layers(const wf_model_view *v)
+{
+    enum { LISTED = 16 };
+    const wf_config *c = &v->model->config;
+    int64_t windows = 0, without = 0;
+    for (int64_t i = 0; i < c->layers; i++) {
+        windows += wf_config_layer(c, i)->window > 0;
+        without += wf_config_layer(c, i)->rope == WF_NO_ROPE;
+    }
+    if (windows > 0)
+        printf(", window %lld", (long long)v->info.window);
+    if (windows > 0 && windows < c->layers)
+        printf(" in %lld of %lld layers", (long long)windows, (long long)c->layers);
+    if (without == 0)
+        return;
+    printf(", no rotary positions in layer%s", WF_PLURAL(without));
+    for (int64_t i = 0, listed = 0; i < c->layers && listed <= LISTED; i++)
+        if (wf_config_layer(c, i)->rope == WF_NO_ROPE && listed++ < LISTED)
+            printf("%s %lld", listed > 1 ? "," : "", (long long)i);
+    if (without > LISTED)
+        printf(", ...");
+}
+
 static void print_info(const wf_model_view *v)
 {
     const wf_model_info *i = &v->info;
@@ -166,8 +190,7 @@ static void print_info(const wf_model_view *v)
         printf(", rotary positions, base %g", i->rope_base);
     else
         printf(", learned positions");
-    if (i->window > 0)
-        printf(", window %lld", (long long)i->window);
+    print_layers(v);
     printf("\n  vocabulary  %lld token%s, output matrix %s\n", (long long)i->vocab,
            WF_PLURAL(i->vocab), i->tied ? "tied to the embedding" : "separate");
     print_special(v);

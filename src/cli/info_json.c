@@ -26,6 +26,22 @@ static void put_shape(wf_json *j, const wf_model_info *i)
     wf_json_bool(j, i->tied);
 }
 
+/* The numbers of layers with a window, and of those without rotary positions, from 0. */
+static void put_layers(wf_json *j, const wf_config *c)
+{
+    static const char *const keys[] = {"window_layers", "no_rope_layers"};
+    for (int which = 0; which < 2; which++) {
+        wf_json_key(j, keys[which]);
+        wf_json_array_begin(j);
+        for (int64_t i = 0; i < c->layers; i++) {
+            const wf_layer *l = wf_config_layer(c, i);
+            if (which == 0 ? l->window > 0 : l->rope == WF_NO_ROPE)
+                wf_json_int(j, i);
+        }
+        wf_json_array_end(j);
+    }
+}
+
 /* Missing special tokens are -1. */
 static void put_tokenizer(wf_json *j, const wf_model_view *v)
 {
@@ -168,6 +184,7 @@ void wf_info_json(const wf_model_view *v, bool tensors, bool keys)
         wf_json_string(&j, s->file[i].path);
     wf_json_array_end(&j);
     put_shape(&j, &v->info);
+    put_layers(&j, &v->model->config);
     put_tokenizer(&j, v);
     put_sampling(&j, &v->model->sampling);
     wf_json_put_text(&j, "chat_template", v->info.chat_template);
