@@ -256,6 +256,31 @@ def make_gguf():
     write("gguf", "unigram", gguf(unigram_vocab()))
     write("gguf", "wordpiece", gguf(word_vocab()))
     write("gguf", "gpt2-bytes", gguf(byte_vocab("smollm", letters())))
+    for name, row in later_gguf():
+        write("gguf", name, row)
+
+
+def later_gguf():
+    """Yields keys of the later families, with the tensors that say which kind of model it is."""
+    factors = [("rope_factors_%s.weight" % which, [4], 0, struct.pack("<4f", 1, 1, 2, 8)) for which in ("short", "long")]
+    yield "mistral3", gguf(sizes("mistral3") + [
+        ("mistral3.attention.temperature_scale", F32, 0.5), ("mistral3.rope.scaling.type", STRING, "yarn"),
+        ("mistral3.rope.scaling.factor", F32, 8.0), ("mistral3.rope.scaling.yarn_log_multiplier", F32, 0.5),
+        ("mistral3.rope.scaling.original_context_length", U32, 16)])
+    yield "phi3", gguf(sizes("phi3") + [
+        ("phi3.rope.scaling.original_context_length", U32, 16), ("phi3.rope.scaling.attn_factor", F32, 1.2),
+        ("phi3.attention.sliding_window", U32, 0)], factors)
+    yield "olmo2", gguf(sizes("olmo2") + [
+        ("olmo2.attention.sliding_window", U32, 8), ("olmo2.attention.sliding_window_pattern", BOOL, [1, 0]),
+        ("olmo2.rope.freq_base", F32, 1e3), ("olmo2.rope.freq_base_swa", F32, 1e4)])
+    yield "smollm3", gguf(sizes("smollm3") + [("weft.rope_layers", BOOL, [1, 0])])
+    yield "granite", gguf(sizes("granite") + [
+        ("granite." + key, F32, 0.5) for key in ("attention.scale", "embedding_scale", "residual_scale", "logit_scale")])
+    yield "glm4", gguf(sizes("glm4") + [("glm4.attention.key_length", U32, 16), ("glm4.attention.value_length", U32, 16),
+                                        ("glm4.rope.dimension_count", U32, 8)])
+    yield "cohere2", gguf(sizes("cohere2", "attention.layer_norm_epsilon") + [
+        ("cohere2.attention.sliding_window", U32, 8), ("cohere2.attention.sliding_window_pattern", U32, 2),
+        ("cohere2.logit_scale", F32, 0.25)])
 
 
 def make_imatrix():
@@ -330,6 +355,34 @@ def make_configs():
     }
     for name, row in rows.items():
         write("config", name, compact(row))
+    for name, row in later_configs():
+        write("config", name, compact(row))
+
+
+def later_configs():
+    """Yields a config of each later family, with the keys that only this family reads."""
+    size = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+    kinds = ["sliding_attention", "sliding_attention", "sliding_attention", "full_attention"]
+    yarn = {"rope_type": "yarn", "rope_theta": 1e3, "factor": 8.0, "original_max_position_embeddings": 16}
+    ministral = dict(size, model_type="ministral3", head_dim=16, rope_parameters=dict(
+        yarn, mscale=1.0, mscale_all_dim=0.5, llama_4_scaling_beta=0.5))
+    yield "ministral3", ministral
+    yield "mistral3", {"model_type": "mistral3", "text_config": ministral, "vision_config": {"model_type": "pixtral"},
+                       "spatial_merge_size": 2, "tie_word_embeddings": False}
+    yield "phi3", dict(size, model_type="phi3", partial_rotary_factor=0.75, original_max_position_embeddings=16,
+                       rope_scaling={"type": "su", "short_factor": [1.0, 1.5, 2.0], "long_factor": [1.5, 3.0, 7.0]})
+    yield "olmo2", dict(size, model_type="olmo2", rope_theta=5e5, attention_bias=True)
+    yield "olmo3", dict(size, model_type="olmo3", sliding_window=8, layer_types=kinds, rope_parameters={
+        "full_attention": dict(yarn, attention_factor=1.2), "sliding_attention": {"rope_type": "default"},
+        "truncate": False})
+    yield "smollm3", dict(size, model_type="smollm3", no_rope_layers=[1, 0, 1, 1], no_rope_layer_interval=3,
+                          use_sliding_window=True, sliding_window=8, mlp_bias=True)
+    yield "granite", dict(size, model_type="granite", attention_multiplier=0.1, embedding_multiplier=12.0,
+                          residual_multiplier=0.22, logits_scaling=8.0)
+    yield "glm4", dict(size, model_type="glm4", head_dim=16, rope_parameters={"partial_rotary_factor": 0.5})
+    yield "cohere2", dict(size, model_type="cohere2", layer_norm_eps=1e-5, logit_scale=0.25, sliding_window=8,
+                          sliding_window_pattern=3, rotary_pct=1.0, use_qk_norm=False)
 
 
 # ---- Templates ----
