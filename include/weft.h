@@ -359,7 +359,8 @@ WF_API wf_value *wf_attention(wf_graph *g, wf_value *q, wf_value *k, wf_value *v
                               const wf_attention_options *options);
 /* The same with keys and values in page pools: k [P, page, Hk, D], v [P, page, Hk, Dv]. Key j of
  * sequence s is row j % page of page table[s][j / page], for j < lengths[s].
- * table i32[S, pages], lengths i32[S]. */
+ * table i32[S, pages], lengths i32[S]. A page whose keys no query sees, because they are behind the
+ * window of all queries, may hold anything. */
 WF_API wf_value *wf_attention_paged(wf_graph *g, wf_value *q, wf_value *k, wf_value *v,
                                     wf_value *seq_start, wf_value *positions, wf_value *table,
                                     wf_value *lengths, const wf_attention_options *options);
@@ -827,7 +828,7 @@ WF_API wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char
 
 /* ---- Generation ---------------------------------------------------------------------------- */
 
-/* A model on a device: its weights, and a pool of pages that holds the keys and values of several
+/* A model on a device: its weights, and pools of pages that hold the keys and values of several
  * sequences. A generator and its sequences report errors in the model's context. */
 typedef struct wf_generator wf_generator;
 
@@ -898,10 +899,11 @@ typedef struct wf_sequence wf_sequence;
  * zeros. Fails with WF_ERR_USAGE if the prompt exceeds the context or all sequences are in use. */
 WF_API wf_status wf_sequence_new(wf_generator *generator, const int32_t *prompt, size_t count,
                                  const wf_request *request, wf_sequence **out);
-/* Returns the sequence's pages to the pool. */
+/* Returns the sequence's pages to their pools. */
 WF_API void wf_sequence_free(wf_sequence *sequence);
 /* Starts again with another prompt. The common prefix of the old tokens, generated ones included,
- * and the new prompt is not computed again. */
+ * and the new prompt is not computed again, unless its last tokens are in the window of a layer and
+ * their pages were already returned. */
 WF_API wf_status wf_sequence_restart(wf_sequence *sequence, const int32_t *prompt, size_t count,
                                      const wf_request *request);
 /* Runs the model once: a chunk of prompts, or the next token of every sequence. *busy (may be NULL)
@@ -967,7 +969,7 @@ typedef struct {
     uint64_t packing_nanoseconds; /* packing weights in the first runs; not in the above */
     uint64_t reused_tokens;       /* prompt tokens that were already in pages */
     uint64_t bytes_in, bytes_out; /* between host and device, in steps */
-    int64_t pages, pages_used;    /* now */
+    int64_t pages, pages_used;    /* now, of all layers' page pools */
 } wf_generator_stats;
 WF_API void wf_generator_get_stats(const wf_generator *generator, wf_generator_stats *out);
 /* Reports the memory that the generator holds, exact to the byte. */

@@ -2,8 +2,9 @@
 /*
  * paged.c - checks that page tables, lengths and positions stay within the pools.
  *
- * Kernels then access pages without checks. Only pages that some query sees are checked: entries of
- * the table behind a sequence's keys may hold anything.
+ * Kernels then access pages without checks. Only pages that the queries see, and pages between
+ * these, are checked: other entries of the table may hold anything. These are entries behind a
+ * sequence's keys, and entries of pages that the window has passed.
  */
 #include "device/cpu/paged.h"
 
@@ -17,8 +18,7 @@ static void seen_keys(const wf_attr_attention *a, int64_t position, int64_t leng
     *high = a->causal && position < length ? position : length - 1;
 }
 
-/* Queries of a sequence mostly see the same pages, so only pages beyond those of the query before
- * are checked. */
+/* Checks the pages from the first to the last that the queries of a sequence see. */
 static wf_status check_sequence(const wf_launch *l, int64_t s)
 {
     const wf_view *k = &l->in[1], *table = &l->in[5];
@@ -29,20 +29,18 @@ static wf_status check_sequence(const wf_launch *l, int64_t s)
         return wf_fail(l->ctx, WF_ERR_DEVICE,
                        "attention: lengths[%lld] is %lld, but the table has room for %lld keys",
                        (long long)s, (long long)length, (long long)most);
-    int64_t first = 0, last = -1; /* pages that an earlier query already checked */
+    int64_t first = most, last = -1; /* keys */
     for (int64_t i = start[s]; i < start[s + 1]; i++) {
         int64_t low, high;
         seen_keys(l->attr, positions[i], length, &low, &high);
-        if (low > high || (low / page >= first && high / page <= last))
-            continue;
-        first = low / page;
-        last = high / page;
-        for (int64_t p = first; p <= last; p++)
-            if (pages[p] < 0 || pages[p] >= k->dim[0])
-                return wf_fail(l->ctx, WF_ERR_DEVICE,
-                               "attention: table[%lld][%lld] is page %d, but the pool has %lld",
-                               (long long)s, (long long)p, pages[p], (long long)k->dim[0]);
+        first = low <= high && low < first ? low : first;
+        last = low <= high && high > last ? high : last;
     }
+    for (int64_t p = first / page; p <= last / page && first <= last; p++)
+        if (pages[p] < 0 || pages[p] >= k->dim[0])
+            return wf_fail(l->ctx, WF_ERR_DEVICE,
+                           "attention: table[%lld][%lld] is page %d, but the pool has %lld",
+                           (long long)s, (long long)p, pages[p], (long long)k->dim[0]);
     return WF_OK;
 }
 

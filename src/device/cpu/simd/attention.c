@@ -143,11 +143,14 @@ static void run_tiles(const wf_attention_problem *o, scratch *s, int64_t sequenc
                       int64_t begin, int64_t end)
 {
     int tiles = 0;
+    int32_t low = INT32_MAX, high = INT32_MIN; /* positions that any tile may see */
     for (; begin < end; begin += LANES, tiles++) {
         tile *t = &s->tile[tiles];
         int64_t n = end - begin < LANES ? end - begin : LANES;
         WF_SIMD(wf_lanes_find)(o, &t->lanes, sequence, kv_head, begin, n);
         tile_open(o, t, s->rows);
+        low = t->lanes.least_low < low ? t->lanes.least_low : low;
+        high = t->lanes.most_high > high ? t->lanes.most_high : high;
     }
     for (int64_t j = 0, keys = key_count(o, sequence); j < keys; j += KEYS) {
         bool loaded = false;
@@ -157,7 +160,7 @@ static void run_tiles(const wf_attention_problem *o, scratch *s, int64_t sequenc
             if (sight.begin == sight.end)
                 continue;
             if (!loaded)
-                WF_SIMD(wf_key_block_load)(o, &s->keys);
+                WF_SIMD(wf_key_block_load)(o, &s->keys, low, high);
             loaded = true;
             tile_add(o, &s->tile[i], &s->keys, s->p, sight);
         }

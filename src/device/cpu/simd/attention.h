@@ -114,8 +114,10 @@ static inline int64_t key_count(const wf_attention_problem *o, int64_t sequence)
 /* Sets the block's keys and positions, without loading them. */
 void WF_SIMD(wf_key_block_find)(const wf_attention_problem *o, wf_key_block *b, int64_t sequence,
                                 int64_t kv_head, int64_t begin);
-/* Loads the panels. */
-void WF_SIMD(wf_key_block_load)(const wf_attention_problem *o, wf_key_block *b);
+/* Loads the panels. Keys at positions outside [low, high] become zeros without being read: no query
+ * sees them, and their pages may have been returned. */
+void WF_SIMD(wf_key_block_load)(const wf_attention_problem *o, wf_key_block *b, int32_t low,
+                                int32_t high);
 
 /* Address of key j's row in a pool or a packed matrix. */
 static inline const char *key_row(const wf_attention_problem *o, const wf_view *x, int64_t sequence,

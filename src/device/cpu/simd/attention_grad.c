@@ -207,7 +207,7 @@ static void run_group(const gradient *a, scratch *s, const field *f, int64_t fro
             if (sight.begin == sight.end) /* no lane sees any key of the block */
                 continue;
             if (!loaded)
-                WF_SIMD(wf_key_block_load)(o, &s->keys);
+                WF_SIMD(wf_key_block_load)(o, &s->keys, INT32_MIN, INT32_MAX);
             loaded = true;
             tile_add(o, &s->tile[i], s, sight, f->want_dq,
                      f->want_keys && out[1].data ? s->dk + at * o->d_wide : NULL,

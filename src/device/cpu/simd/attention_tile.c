@@ -48,12 +48,15 @@ static void zero_rows(float *to, int64_t wide, int64_t begin, int64_t end)
         vf_store(to + i, vf_zero());
 }
 
-static void load_keys(const wf_attention_problem *o, const wf_key_block *b, const wf_view *x,
-                      int64_t width, int64_t wide, float *to)
+static void load_keys(const wf_attention_problem *o, const wf_key_block *b, int32_t low,
+                      int32_t high, const wf_view *x, int64_t width, int64_t wide, float *to)
 {
     for (int64_t j = 0; j < b->n; j++)
-        load_any_row(x->type, key_row(o, x, b->sequence, b->kv_head, b->begin + j), width, wide,
-                     to + j * wide);
+        if (low <= b->position[j] && b->position[j] <= high)
+            load_any_row(x->type, key_row(o, x, b->sequence, b->kv_head, b->begin + j), width, wide,
+                         to + j * wide);
+        else
+            zero_rows(to, wide, j, j + 1);
     /* Missing keys are zeros up to a whole block of rows. */
     zero_rows(to, wide, b->n, round_up(b->n, ROWS));
 }
@@ -76,10 +79,11 @@ void WF_SIMD(wf_key_block_find)(const wf_attention_problem *o, wf_key_block *b, 
     }
 }
 
-void WF_SIMD(wf_key_block_load)(const wf_attention_problem *o, wf_key_block *b)
+void WF_SIMD(wf_key_block_load)(const wf_attention_problem *o, wf_key_block *b, int32_t low,
+                                int32_t high)
 {
-    load_keys(o, b, o->k, o->d, o->d_wide, b->k);
-    load_keys(o, b, o->v, o->dv, o->dv_wide, b->v);
+    load_keys(o, b, low, high, o->k, o->d, o->d_wide, b->k);
+    load_keys(o, b, low, high, o->v, o->dv, o->dv_wide, b->v);
 }
 
 void WF_SIMD(wf_lanes_find)(const wf_attention_problem *o, wf_lanes *t, int64_t sequence,
