@@ -180,7 +180,7 @@ endforeach()
 set(tests bad_data:BAD_DATA)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     list(APPEND tests parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
-        device_train:TRAIN copies:COPIES)
+        device_train:TRAIN copies:COPIES windows:WINDOWS)
 endif()
 foreach(name IN LISTS tests)
     string(REPLACE ":" ";" name ${name})

@@ -123,6 +123,7 @@ endfunction()
 
 # Whole models on a device with kernels for core ops only.
 weft_test_again(parity_core test_parity WEFT_PARITY_DEVICE=core)
+weft_test_again(windows_reference test_windows WEFT_CPU=reference)
 
 # Whole models and training in narrow types once more, on a PJRT plugin; the tests are skipped without one.
 # Release only: nearly all of the time is the plugin's, which is not sanitized. XLA compiles these graphs

@@ -157,7 +157,7 @@ static void compile(lesson *l)
     const wf_build_options o = {
         .form = WF_FORM_TRAIN, .tokens = l->count, .sequences = 2, .given_frequencies = true};
     wf_value *param[MOST_WEIGHTS], *grad[MOST_WEIGHTS];
-    wf_value *logits = wf_model_graph(g, &l->m->config, &o);
+    wf_value *logits = wf_model_graph(g, &l->m->config, &o, NULL);
     wf_value *targets = wf_input(g, "targets", WF_I32, 1, &l->count);
     wf_value *losses =
         wf_cross_entropy(g, logits, targets, &(wf_cross_entropy_options){.ignore_index = -100});

@@ -87,7 +87,7 @@ static wf_status build(wf_imatrix *m, wf_graph *graph)
         .adapt = measure,
         .adapt_user = m,
     };
-    wf_value *logits = wf_model_graph(graph, &m->model->config, &options);
+    wf_value *logits = wf_model_graph(graph, &m->model->config, &options, NULL);
     WF_TRY(m->status);
     return wf_output(graph, "logits", logits);
 }
