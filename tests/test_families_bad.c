@@ -293,8 +293,9 @@ static void shared_keys(void **state)
     wt_fails(ctx, wf_config_check(ctx, "a model", &c), FORMAT, "only an earlier layer's");
     layer[2].shares = 1;
     layer[1].shares = 1;
-    wt_fails(ctx, wf_config_check(ctx, "a model", &c), FORMAT,
-             "layer 2 shares the keys of layer 1, which has other heads or shares keys itself");
+    wt_fails(
+        ctx, wf_config_check(ctx, "a model", &c), FORMAT,
+        "layer 2 shares the keys of layer 1, which has other heads or another window, or shares keys itself");
     layer[1].shares = 0;
     layer[1].kv_heads = 4;
     wt_fails(ctx, wf_config_check(ctx, "a model", &c), FORMAT, "which has other heads");
