@@ -411,8 +411,8 @@ static void test_types(void **state)
     static const struct {
         uint32_t id;
         const char *part;
-    } cases[] = {{10, "tensor 'my.tensor' has type Q2_K; Weft supports F32"},
-                 {20, "tensor 'my.tensor' has type IQ4_NL; Weft supports F32"},
+    } cases[] = {{16, "tensor 'my.tensor' has type IQ2_XXS; Weft supports F32"},
+                 {21, "tensor 'my.tensor' has type IQ3_S; Weft supports F32"},
                  {39, "tensor 'my.tensor' has type MXFP4; Weft supports F32"},
                  {4, "tensor 'my.tensor' has unknown type 4; Weft supports F32"},
                  {31, "tensor 'my.tensor' has unknown type 31; Weft supports F32"},
