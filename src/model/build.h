@@ -54,7 +54,7 @@ typedef struct {
     void *adapt_user;
 } wf_build_options;
 
-/* What the attention of a layer reads: k and v [N, Hk, D], in WF_FORM_STEP the pools. */
+/* Keys and values that a layer's attention reads: [N, Hk, D], in WF_FORM_STEP the pools. */
 typedef struct {
     wf_value *k, *v;
 } wf_layer_keys;
@@ -78,9 +78,9 @@ struct wf_builder {
 
 /* Values of a model besides its logits. */
 typedef struct {
-    wf_value *hidden; /* f32[R, C]: what the head reads, after the final norm */
-    /* f32 scalar that training adds to the loss, such as an expert balance loss; NULL: none, as in
-     * all families with dense MLPs. */
+    wf_value *hidden; /* f32[R, C]: input of the head, after the final norm */
+    /* f32 scalar to add to the training loss, such as an expert balance loss; NULL in families with
+     * dense MLPs only. */
     wf_value *extra_loss;
 } wf_model_values;
 
