@@ -17,7 +17,7 @@ static bool has_inner_space(const char *text, size_t bytes, const char *space, s
 {
     for (size_t k = 0; k + 1 < bytes; k++) {
         /* Any control character counts as a space, which errs on the safe side. */
-        if (text[k] != ' ' && text[k + 1] <= ' ' && text[k + 1] >= 0)
+        if (text[k] != ' ' && (unsigned char)text[k + 1] <= ' ')
             return true;
         if (space_bytes > 0 && bytes - k - 1 >= space_bytes &&
             memcmp(text + k + 1, space, space_bytes) == 0)
