@@ -275,6 +275,54 @@ static void test_states(void **state)
     wt_optimizers_close(&x.f);
 }
 
+/* Muon updates every matrix of a stack as it updates that matrix alone. */
+static void test_stacks(void **state)
+{
+    enum { R = 5, C = 3, MATRICES = 2, STEPS = 3 };
+    static const char *const names[] = {"blk.0.stack", "blk.0.first", "blk.0.second"};
+    const wf_optimizer_options o = {.kind = WF_MUON, .beta2 = 0.95, .weight_decay = 0.1};
+    const wf_loss_scale_options scale = {.initial = 1, .interval = -1};
+    for (const char *const *device = devices(); *device; device++) {
+        wf_graph *g = wt_graph(*state);
+        wf_value *p[3], *grad[3];
+        wf_scaled s;
+        for (int i = 0; i < 3; i++) {
+            const int64_t stack[] = {MATRICES, R, C}, *dim = i == 0 ? stack : stack + 1;
+            p[i] = wf_state(g, names[i], WF_F32, i == 0 ? 3 : 2, dim);
+            grad[i] = wf_input(g, names[i], WF_F32, i == 0 ? 3 : 2, dim);
+        }
+        wf_value *rate = wf_input(g, "rate", WF_F32, 0, NULL);
+        wt_ok(*state, wf_unscale(g, grad, 3, NULL, &scale, &s));
+        wt_ok(*state, wf_optimizer_update(g, &o, p, grad, 3, rate, &s));
+        wt_run r = wt_open(*state, *device);
+        wt_compile(&r, g);
+        uint64_t lcg = 1;
+        float x[MATRICES * R * C], got[MATRICES * R * C], alone[MATRICES * R * C];
+        for (int t = 0; t <= STEPS; t++) { /* weights first, then gradients */
+            const float factor = 0.1f;
+            for (int i = 0; i < MATRICES * R * C; i++)
+                x[i] = wt_lcg(&lcg) * (float)(1 + i / (R * C)); /* matrices of unequal norms */
+            for (int i = 0; i < 3; i++) {
+                const float *from = i == 2 ? x + R * C : x;
+                const int count = i == 0 ? MATRICES * R * C : R * C;
+                if (t == 0)
+                    wt_set_state(&r, names[i], from, count);
+                else
+                    wt_write(&r, names[i], from, (size_t)count * sizeof *from);
+            }
+            wt_write(&r, "rate", &factor, sizeof factor);
+            if (t > 0)
+                wt_run_once(&r);
+        }
+        wt_ok(*state, wf_session_read(r.session, names[0], got, sizeof got));
+        wt_ok(*state, wf_session_read(r.session, names[1], alone, sizeof alone / 2));
+        wt_ok(*state, wf_session_read(r.session, names[2], alone + R * C, sizeof alone / 2));
+        for (int i = 0; i < MATRICES * R * C; i++)
+            assert_true(fabs((double)got[i] - (double)alone[i]) < 1e-6);
+        wt_close(&r);
+    }
+}
+
 /* The scale follows torch.amp.GradScaler. */
 static void test_scaler(void **state)
 {
@@ -351,7 +399,8 @@ static void test_misuse(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {wt_test(test_as_recorded), wt_test(test_states),
-                                       wt_test(test_scaler), wt_test(test_misuse)};
+                                       wt_test(test_stacks), wt_test(test_scaler),
+                                       wt_test(test_misuse)};
     if (!wt_can_open(devices()[0]))
         return 0;
     return cmocka_run_group_tests_name("optimizer", tests, NULL, NULL);

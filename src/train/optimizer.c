@@ -66,15 +66,24 @@ static wf_value *update_lion(const update *u)
 
 /* ---- Muon ---- */
 
+/* Returns the Frobenius norm of x, for a stack that of each matrix. */
+static wf_value *matrix_norm(wf_graph *g, wf_value *x)
+{
+    if (x->shape.n == 2)
+        return wf_global_norm(g, &x, 1);
+    const uint32_t last_two = 3u << (x->shape.n - 2);
+    return wf_sqrt(g, wf_sum(g, wf_mul(g, x, x), last_two, true));
+}
+
 /*
  * Five Newton-Schulz iterations with Keller Jordan's coefficients, which move the singular values
  * of a matrix of norm 1 close to 1: x = a x + (b A + c A A) x with A = x x^T. x is [R, C] with R <=
- * C, so A is the smaller of the two Gram matrices.
+ * C, so A is the smaller of the two Gram matrices. A stack has any axes before these.
  */
 static wf_value *orthogonalise(wf_graph *g, wf_value *x)
 {
     const double a = 3.4445, b = -4.7750, c = 2.0315, eps = 1e-7;
-    wf_value *norm = wf_global_norm(g, &x, 1);
+    wf_value *norm = matrix_norm(g, x);
     x = wf_div(g, x, wf_maximum(g, norm, wf_like(g, norm, eps)));
     for (int i = 0; i < 5; i++) {
         wf_value *gram = wf_matmul(g, x, x, false, true);
@@ -87,7 +96,7 @@ static wf_value *orthogonalise(wf_graph *g, wf_value *x)
 
 static bool is_in_block(const update *u)
 {
-    return u->p->shape.n == 2 && strncmp(u->name, "blk.", 4) == 0;
+    return is_matrix(u) && strncmp(u->name, "blk.", 4) == 0;
 }
 
 /* Like torch.optim.Muon with adjust_lr_fn = "match_rms_adamw", but in f32: one learning rate fits
@@ -98,7 +107,11 @@ static wf_value *update_muon(const update *u)
     if (!is_in_block(u))
         return update_adamw(u);
     wf_graph *g = u->g;
-    const int64_t order[] = {1, 0}, rows = u->p->shape.d[0], columns = u->p->shape.d[1];
+    const int n = (int)u->p->shape.n;
+    const int64_t rows = u->p->shape.d[n - 2], columns = u->p->shape.d[n - 1];
+    int64_t order[WF_MAX_RANK]; /* swaps the last two axes */
+    for (int i = 0; i < n; i++)
+        order[i] = i < n - 2 ? i : 2 * n - 3 - i;
     const double momentum = momentum_of(u, 0.95);
     /* 0.2 sqrt(max(R, C)) gives the update the RMS of AdamW's. */
     const double size = 0.2 * sqrt((double)(rows > columns ? rows : columns));

@@ -40,6 +40,14 @@ static bool is_companion(const char *state)
            strncmp(state, "grad.", 5) == 0;
 }
 
+static int64_t elements(const wf_info *state)
+{
+    int64_t count = 1;
+    for (int i = 0; i < state->rank; i++)
+        count *= state->dim[i];
+    return count;
+}
+
 /* FLOPs per step: 6 per token and matrix element: 2 forward, 2 for the gradient of the input, 2 for
  * that of the matrix, which frozen ones skip. Plus attention, where a query sees half of the keys
  * on average. */
@@ -51,7 +59,7 @@ static double count_flops(const wf_trainer *t)
     double tokens = (double)(o->batch * o->length * o->accumulate), matrices = 0, adapters = 0;
     wf_info state;
     for (int i = 0; wf_session_state(t->session, i, &state); i++) {
-        double count = state.rank == 2 ? (double)(state.dim[0] * state.dim[1]) : 0;
+        double count = state.rank > 1 ? (double)elements(&state) : 0;
         bool rows = strcmp(state.name, "position_embd.weight") == 0 ||
                     (strcmp(state.name, "token_embd.weight") == 0 && !c->tied);
         if (wf_path_ends(state.name, ".lora_a") || wf_path_ends(state.name, ".lora_b"))
