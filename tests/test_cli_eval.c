@@ -199,6 +199,69 @@ static void test_choices(void **state)
     wt_program_err(&p, "questions: 2");
 }
 
+/* ---- Two models ---- */
+
+/* KL divergence and agreement match those computed from the logits of both models. */
+static void test_against(void **state)
+{
+    wf_ctx *ctx = *state;
+    const char *text = "threads of a loom cross each other, over and under";
+    const wf_generator_options options = {.context = 64};
+    float *logits[2];
+    int64_t vocab = 0;
+    size_t count = 0;
+    wt_put_text(&p.scratch, "text", text);
+    wt_program_ok(&p, "quantize " QWEN2 " \"$D/q.gguf\" q4_0 --overwrite");
+    for (int i = 0; i < 2; i++) {
+        wt_talker t =
+            wt_talker_open(ctx, "cpu", i ? wt_path(&p.scratch, "q.gguf") : QWEN2, &options);
+        wf_model_info info;
+        int32_t *ids;
+        wf_model_get_info(t.model, &info);
+        vocab = info.vocab;
+        wt_ok(ctx, wf_tokenizer_encode(wf_model_tokenizer(t.model), ctx, text, strlen(text),
+                                       WF_TEXT_SPECIAL, &ids, &count));
+        assert_true(count > 4 && count <= 64);
+        logits[i] = wt_logits(ctx, t.generator, ids, count, vocab);
+        wf_ids_free(ctx, ids);
+        wt_talker_close(&t);
+    }
+    double kl = 0, same = 0;
+    for (size_t i = 0; i + 1 < count; i++) {
+        const float *a = logits[0] + i * (size_t)vocab, *b = logits[1] + i * (size_t)vocab;
+        double sum_a = 0, sum_b = 0;
+        int64_t top_a = 0, top_b = 0;
+        for (int64_t k = 0; k < vocab; k++) {
+            sum_a += exp((double)a[k]);
+            sum_b += exp((double)b[k]);
+            top_a = a[k] > a[top_a] ? k : top_a;
+            top_b = b[k] > b[top_b] ? k : top_b;
+        }
+        for (int64_t k = 0; k < vocab; k++)
+            kl +=
+                exp((double)a[k]) / sum_a * ((double)a[k] - log(sum_a) - (double)b[k] + log(sum_b));
+        same += top_a == top_b;
+    }
+    kl /= (double)(count - 1);
+    same /= (double)(count - 1);
+    free(logits[0]);
+    free(logits[1]);
+
+    wf_arena arena;
+    wf_json_node *j;
+    wf_arena_init(&arena, ctx);
+    wt_program_ok(&p,
+                  "eval \"$D/q.gguf\"" MODEL_FLAGS "--data \"$D/text\" --against " QWEN2 " --json");
+    wt_ok(ctx, wf_json_parse(&arena, "stdout", p.out, strlen(p.out), &j));
+    assert_true(kl > 1e-4 && fabs(wf_json_get_number(j, "kl_divergence", 0) / kl - 1) < 1e-4);
+    assert_true(fabs(wf_json_get_number(j, "same_top_token", 0) - same) < 1e-12);
+    wf_arena_free(&arena);
+    wt_program_ok(&p, "eval " QWEN2 MODEL_FLAGS "--data \"$D/text\" --against " QWEN2);
+    wt_program_out(&p, "KL           0.000000 nats per token\nsame token   100.00%");
+    wt_program_fails(&p, 2, "eval " QWEN2 MODEL_FLAGS "--choices \"$D/q\" --against " QWEN2,
+                     "--against compares models on a text; give --data");
+}
+
 /* ---- Several texts in one sequence ---- */
 
 static wf_status collect(void *user, size_t i, const float *logits, size_t vocab)
@@ -298,7 +361,7 @@ static void test_mistakes(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {wt_test(test_choices), wt_test(test_logits_again),
-                                       wt_test(test_mistakes)};
+    const struct CMUnitTest tests[] = {wt_test(test_choices), wt_test(test_against),
+                                       wt_test(test_logits_again), wt_test(test_mistakes)};
     return cmocka_run_group_tests_name("cli_eval", tests, setup, teardown);
 }

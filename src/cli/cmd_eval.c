@@ -5,7 +5,7 @@
 #include "cli/eval.h"
 
 static struct {
-    const char *data, *choices;
+    const char *data, *choices, *against;
     int64_t limit;
     bool json;
 } options = {.limit = -1};
@@ -36,7 +36,7 @@ double wf_eval_nats(const float *logits, size_t vocab, int32_t target)
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     /* Static, hence zero: wf_engine_close works after any failure. */
-    static wf_engine e;
+    static wf_engine e, against;
     const char *path;
     WF_TRY(wf_engine_path(ctx, operands, count, &path));
     if (!options.data && !options.choices)
@@ -45,12 +45,17 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (options.data && options.choices)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--data and --choices exclude each other; give one of them");
+    if (options.against && !options.data)
+        return wf_fail(ctx, WF_ERR_USAGE, "--against compares models on a text; give --data");
     const wf_eval_options o = {options.data ? options.data : options.choices, options.limit,
-                               options.json};
-    e.ctx = ctx;
+                               options.json, options.against ? &against : NULL};
+    e.ctx = against.ctx = ctx;
     wf_status status = wf_engine_open(ctx, path, &e);
+    if (status == WF_OK && options.against)
+        status = wf_engine_open(ctx, options.against, &against);
     if (status == WF_OK)
         status = (options.data ? wf_eval_text : wf_eval_choices)(&e, &o);
+    wf_engine_close(&against);
     wf_engine_close(&e);
     return status;
 }
@@ -60,6 +65,10 @@ static const wf_flag flags[] = {
      .offer = WF_OFFER_FILES},
     {"choices", 0, "FILE", "multiple-choice questions as JSON lines; -: stdin",
      .text = &options.choices, .offer = WF_OFFER_FILES},
+    {"against", 0, "MODEL",
+     "compare predictions with those of this model, such as the one before quantization: KL "
+     "divergence, and how often the most likely token is the same",
+     .text = &options.against, .offer = WF_OFFER_FILES},
     {"limit", 0, "N", "stop after N tokens or questions", .whole = &options.limit, .range = "1,"},
     WF_FLAG_JSON(&options.json),
     {.doc = "model and device", .more = wf_engine_flags},
@@ -80,8 +89,11 @@ const wf_command wf_cmd_eval = {
         "of HellaSwag, or {\"question\" or \"prompt\": TEXT, \"choices\": [TEXT, ...], \"answer\": "
         "N or a letter}. N counts from 0. The model chooses the ending with the highest "
         "log-probability; a second figure divides the log-probability by the ending's bytes. "
-        "Context and ending are joined by a space if neither has one.",
+        "Context and ending are joined by a space if neither has one.\n\n"
+        "--against keeps the predictions of one window of the other model in memory. --lora applies "
+        "to both models.",
     .examples = {"weft eval model.gguf --data text.txt --ctx-size 2048",
+                 "weft eval q4.gguf --data text.txt --against f16.gguf -c 512",
                  "weft eval model.gguf --choices hellaswag.jsonl --limit 500"},
     .flags = flags,
     .run = run,

@@ -9,6 +9,7 @@ typedef struct {
     const char *file; /* "-": stdin */
     int64_t limit;    /* tokens or questions; -1: all */
     bool json;
+    wf_engine *against; /* of a text: the open model to compare with; NULL: none */
 } wf_eval_options;
 
 /* Read the file, load the open model and print the results to stdout. */

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "cli/eval.h"
+#include "cli/eval_compare.h"
 #include "cli/progress.h"
 #include "cli/text_ids.h"
 
@@ -30,6 +31,7 @@ typedef struct {
     size_t length;                  /* of the window, bos included */
     size_t windows, counted, bytes; /* windows run; tokens and bytes that were predicted */
     double nats;                    /* sum of -log p */
+    wf_comparison comparison;       /* with o->against */
 } evaluation;
 
 /* ---- The text ---- */
@@ -89,6 +91,8 @@ static wf_status add_loss(void *user, size_t i, const float *logits, size_t voca
     /* The index in ids of the predicted token: bos shifts the window by one. */
     size_t place = v->at + i + (v->bos < 0);
     v->nats += wf_eval_nats(logits, vocab, v->window[i + 1]);
+    if (v->o->against)
+        wf_comparison_add(&v->comparison, i, logits, v->window[i + 1]);
     v->counted++;
     v->bytes += v->end[place] - (place > 0 ? v->end[place - 1] : 0);
     if (!wf_engine_set.quiet)
@@ -108,7 +112,11 @@ static wf_status run_windows(evaluation *v)
             v->window[v->length++] = v->bos;
         for (size_t i = 0; i < n; i++)
             v->window[v->length++] = v->ids[v->at + i];
-        wf_status status = wf_generator_logits(v->e->generator, v->window, v->length, add_loss, v);
+        wf_status status = WF_OK;
+        if (v->o->against)
+            status = wf_comparison_window(&v->comparison, v->window, v->length);
+        if (status == WF_OK)
+            status = wf_generator_logits(v->e->generator, v->window, v->length, add_loss, v);
         if (status != WF_OK && !wf_engine_set.quiet)
             wf_progress_clear(&v->progress);
         WF_TRY(status);
@@ -122,6 +130,14 @@ static wf_status run_windows(evaluation *v)
 
 /* ---- Results ---- */
 
+static void print_comparison(const wf_comparison *c)
+{
+    const double count = (double)c->count;
+    printf("--against    perplexity %.4f\n", exp(c->nats / count));
+    printf("KL           %.6f nats per token\n", c->kl / count);
+    printf("same token   %.2f%% (the most likely one)\n", 100 * (double)c->same / count);
+}
+
 static void print_results(const evaluation *v)
 {
     double loss = v->nats / (double)v->counted;
@@ -129,12 +145,27 @@ static void print_results(const evaluation *v)
     printf("perplexity   %.4f\n", exp(loss));
     if (v->bytes > 0)
         printf("bits/byte    %.4f\n", v->nats / log(2) / (double)v->bytes);
+    if (v->o->against)
+        print_comparison(&v->comparison);
     printf("counted      %zu of %zu token%s, %zu byte%s, in %zu window%s of %lld tokens, %s\n",
            v->counted, v->count, WF_PLURAL(v->count), v->bytes, WF_PLURAL(v->bytes), v->windows,
            WF_PLURAL(v->windows), (long long)v->e->context,
            v->bos >= 0       ? "each after bos"
            : v->windows == 1 ? "without the first token"
                              : "without their first tokens");
+}
+
+static void put_real(wf_json *j, const char *key, double value)
+{
+    wf_json_key(j, key);
+    wf_json_double(j, value);
+}
+
+static void put_comparison(wf_json *j, const wf_comparison *c)
+{
+    put_real(j, "against_perplexity", exp(c->nats / (double)c->count));
+    put_real(j, "kl_divergence", c->kl / (double)c->count);
+    put_real(j, "same_top_token", (double)c->same / (double)c->count);
 }
 
 static void print_json(const evaluation *v)
@@ -156,10 +187,10 @@ static void print_json(const evaluation *v)
     wf_json j;
     wf_json_begin(&j, stdout);
     wf_json_object_begin(&j);
-    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++) {
-        wf_json_key(&j, reals[i].key);
-        wf_json_double(&j, reals[i].value);
-    }
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        put_real(&j, reals[i].key, reals[i].value);
+    if (v->o->against)
+        put_comparison(&j, &v->comparison);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         wf_json_key(&j, counts[i].key);
         wf_json_int(&j, counts[i].value);
@@ -173,6 +204,8 @@ static void print_json(const evaluation *v)
 static wf_status evaluate(evaluation *v)
 {
     WF_TRY(read_text(v));
+    if (v->o->against)
+        WF_TRY(wf_comparison_begin(&v->comparison, v->e, v->o->against));
     WF_TRY(wf_engine_load(v->e, 1));
     WF_TRY(run_windows(v));
     (v->o->json ? print_json : print_results)(v);
@@ -186,5 +219,6 @@ wf_status wf_eval_text(wf_engine *e, const wf_eval_options *o)
     wf_ids_free(e->ctx, v.ids);
     wf_mem_free(e->ctx, v.end);
     wf_mem_free(e->ctx, v.window);
+    wf_comparison_end(&v.comparison);
     return status;
 }

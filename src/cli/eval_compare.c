@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/* eval_compare.c - see eval_compare.h. */
+#include "cli/eval_compare.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "cli/eval.h"
+
+wf_status wf_comparison_begin(wf_comparison *c, const wf_engine *model, wf_engine *base)
+{
+    *c = (wf_comparison){.base = base};
+    if (base->info.vocab != model->info.vocab)
+        return wf_fail(model->ctx, WF_ERR_USAGE,
+                       "the models have %lld and %lld tokens; only models with the same tokenizer "
+                       "can be compared",
+                       (long long)model->info.vocab, (long long)base->info.vocab);
+    if (base->context < model->context)
+        return wf_fail(model->ctx, WF_ERR_USAGE,
+                       "the model of --against has a context of %lld tokens, less than %lld; give "
+                       "-c %lld",
+                       (long long)base->context, (long long)model->context,
+                       (long long)base->context);
+    c->vocab = (size_t)model->info.vocab;
+    c->room = (size_t)model->context;
+    c->logits = wf_mem_array(model->ctx, c->room, c->vocab * sizeof *c->logits);
+    return c->logits ? wf_engine_load(base, 1) : WF_ERR_MEMORY;
+}
+
+static wf_status keep(void *user, size_t i, const float *logits, size_t vocab)
+{
+    wf_comparison *c = user;
+    wf_assert(i < c->room && vocab == c->vocab);
+    memcpy(c->logits + i * vocab, logits, vocab * sizeof *logits);
+    return WF_OK;
+}
+
+wf_status wf_comparison_window(wf_comparison *c, const int32_t *ids, size_t count)
+{
+    return wf_generator_logits(c->base->generator, ids, count, keep, c);
+}
+
+static size_t most_likely(const float *logits, size_t vocab)
+{
+    size_t best = 0;
+    for (size_t k = 1; k < vocab; k++)
+        best = logits[k] > logits[best] ? k : best;
+    return best;
+}
+
+/* KL = sum over k of p_k (log p_k - log q_k), with log p_k = base_k - log_sum(base). */
+void wf_comparison_add(wf_comparison *c, size_t i, const float *logits, int32_t target)
+{
+    const float *base = c->logits + i * c->vocab;
+    double nats = wf_eval_nats(base, c->vocab, target);
+    double base_sum = nats + (double)base[target];
+    double sum = wf_eval_nats(logits, c->vocab, target) + (double)logits[target], kl = 0;
+    for (size_t k = 0; k < c->vocab; k++) {
+        double log_p = (double)base[k] - base_sum;
+        kl += exp(log_p) * (log_p - ((double)logits[k] - sum));
+    }
+    c->nats += nats;
+    c->kl += kl;
+    c->same += most_likely(base, c->vocab) == most_likely(logits, c->vocab);
+    c->count++;
+}
+
+void wf_comparison_end(wf_comparison *c)
+{
+    if (c->base)
+        wf_mem_free(c->base->ctx, c->logits);
+}

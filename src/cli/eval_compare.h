@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT */
+/* eval_compare.h - compares the predictions of a model with those of another: KL divergence and
+ * agreement on the most likely token. */
+#ifndef WF_CLI_EVAL_COMPARE_H
+#define WF_CLI_EVAL_COMPARE_H
+
+#include "cli/engine.h"
+
+typedef struct {
+    wf_engine *base; /* the model that predictions are compared with */
+    float *logits;   /* [context, vocab] of the current window */
+    size_t vocab, room;
+    double nats;  /* sum of -log p of the text by base */
+    double kl;    /* sum of KL(base || model), in nats */
+    size_t same;  /* predictions with the same most likely token */
+    size_t count; /* predictions */
+} wf_comparison;
+
+/* Loads the open `base`, which must have as many tokens as `model`. */
+wf_status wf_comparison_begin(wf_comparison *c, const wf_engine *model, wf_engine *base);
+/* Computes the logits of a window. */
+wf_status wf_comparison_window(wf_comparison *c, const int32_t *ids, size_t count);
+/* Adds the model's logits after token i of the window, which `target` follows. */
+void wf_comparison_add(wf_comparison *c, size_t i, const float *logits, int32_t target);
+void wf_comparison_end(wf_comparison *c);
+
+#endif
