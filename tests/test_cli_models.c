@@ -107,7 +107,13 @@ static void test_info_layers(void **state)
         int windows, ropes; /* numbers of such layers */
         int window[4], rope[4];
     } rows[] = {
-        {"llama", "base 500000\n", 0, 0, {0}, {0}},
+        {"llama", ", scaling llama3 by 8 beyond 8192 tokens\n", 0, 0, {0}, {0}},
+        {"phi3-long",
+         ", scaling longrope by 8 beyond 16 tokens, on 6 of 8 dimensions\n",
+         0,
+         0,
+         {0},
+         {0}},
         {"mistral", ", window 7\n", 2, 0, {0, 1}, {0}},
         {"phi3", ", window 7\n", 2, 0, {0, 1}, {0}},
         {"olmo3", ", window 8 in 3 of 4 layers\n", 3, 0, {0, 1, 2}, {0}},

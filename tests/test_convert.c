@@ -105,10 +105,10 @@ static void weights_equal(const wf_model *a, const wf_model *b)
 {
     assert_int_equal(a->weights, b->weights);
     for (int i = 0; i < a->weights; i++) {
-        const wf_stored *x = a->weight[i].from;
         const wf_model_weight_info *w = wf_model_find_weight(b, a->weight[i].name);
-        if (!w || x->type != w->from->type || !wf_dims_equal(&x->shape, &w->from->shape) ||
-            memcmp(x->data, w->from->data, x->bytes) != 0)
+        const wf_stored *x = wf_weight_whole(&a->weight[i]), *y = w ? wf_weight_whole(w) : NULL;
+        if (!x || !y || x->type != y->type || !wf_dims_equal(&x->shape, &y->shape) ||
+            memcmp(x->data, y->data, x->bytes) != 0)
             fail_msg("%s is not the same", a->weight[i].name);
     }
 }

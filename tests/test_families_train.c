@@ -246,7 +246,7 @@ static double compare_steps(lesson *l)
     assert_int_equal(tensors->count, l->m->weights);
     for (int i = 0; i < l->m->weights; i++) {
         const wf_model_weight_info *w = &l->m->weight[i];
-        const wf_json_node *want = wf_json_get(tensors, w->from->name);
+        const wf_json_node *want = wf_json_get(tensors, w->source->from->name);
         const wf_json_node *sums = wf_json_get(want, "step_projections");
         const int64_t n = elements(w);
         double got[PROJECTIONS], norm = wf_json_get_number(want, "step_norm", 0);
@@ -256,7 +256,7 @@ static double compare_steps(lesson *l)
         wt_ok(l->r.ctx, wf_session_read(l->r.session, w->name, now, (size_t)n * sizeof *now));
         for (int64_t k = 0; k < n; k++)
             now[k] -= l->start[i][k];
-        project(w->from->name, now, n, got);
+        project(w->source->from->name, now, n, got);
         for (int j = 0; j < PROJECTIONS; j++) {
             double error = fabs(got[j] - sums->child[j].number) / norm;
             if (!(error <= PROJECTION_BOUND))

@@ -151,7 +151,7 @@ static double weighed_error(wf_ctx *ctx, const wf_importance *importance, const 
         float *y = wf_mem_array(ctx, (size_t)count, sizeof *y);
         const wf_stored *from = wf_store_find(exact->store, w->name);
         bool measured = wf_importance_copy(importance, w->name, weigh);
-        wt_ok(ctx, wf_type_to_f32(ctx, w->from->type, w->from->data, x, count));
+        wt_ok(ctx, wf_type_to_f32(ctx, w->source->from->type, w->source->from->data, x, count));
         wt_ok(ctx, wf_type_to_f32(ctx, from->type, from->data, y, count));
         for (int64_t k = 0; k < count && measured; k++)
             sum += weigh[k % columns] * pow((double)x[k] - y[k], 2);

@@ -126,7 +126,7 @@ static void test_models(void **state)
         bool found = false;
         for (int w = 0; w < m->weights; w++)
             found |= m->weight[w].type == rows[i].type &&
-                     strcmp(m->weight[w].from->type_name, rows[i].upper) == 0;
+                     strcmp(m->weight[w].source->from->type_name, rows[i].upper) == 0;
         assert_true(found);
         wf_model_close(m);
         for (int d = 0; d < 2; d++) {

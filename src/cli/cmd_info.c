@@ -8,6 +8,7 @@
 #include "cli/sampling.h"
 #include "cli/screen.h"
 #include "infer/generator.h"
+#include "model/config_json.h"
 #include "model/family.h"
 
 #define BAR 30 /* columns */
@@ -18,12 +19,24 @@ static struct {
 
 /* ---- Finding out ---- */
 
+/* Returns whether a weight uses the tensor. */
+static bool is_used(const wf_model *m, const wf_stored *t)
+{
+    for (int i = 0; i < m->weights; i++)
+        for (int k = 0; k < m->weight[i].sources; k++)
+            if (m->weight[i].source[k].from == t)
+                return true;
+    return false;
+}
+
 /* Counts tensors and bytes by type, sorted by bytes, largest first. */
 static void count_types(wf_model_view *v)
 {
-    for (int i = 0; i < v->model->weights; i++) {
-        const wf_stored *t = v->model->weight[i].from;
+    for (int i = 0; i < v->model->store->count; i++) {
+        const wf_stored *t = &v->model->store->tensor[i];
         int k = 0;
+        if (!is_used(v->model, t))
+            continue;
         while (k < v->types && strcmp(v->type[k].name, t->type_name) != 0)
             k++;
         /* Cannot happen for known types; an unknown spelling must not overflow the table. */
@@ -167,6 +180,24 @@ static void print_layers(const wf_model_view *v)
         printf(", ...");
 }
 
+/* Rotary positions other than plain ones over whole heads. */
+static void print_positions(const wf_model_view *v)
+{
+    const wf_config *c = &v->model->config;
+    const wf_rotary *r = &c->rope[0];
+    if (!c->family->rotary)
+        return;
+    if (r->scaling != WF_ROPE_PLAIN) {
+        printf(", scaling %s", wf_rope_scaling_name(r->scaling));
+        if (r->factor > 0)
+            printf(" by %g", r->factor);
+        if (r->original > 0)
+            printf(" beyond %g tokens", r->original);
+    }
+    if (r->dims < c->all.key_dim)
+        printf(", on %lld of %lld dimensions", (long long)r->dims, (long long)c->all.key_dim);
+}
+
 static void print_info(const wf_model_view *v)
 {
     const wf_model_info *i = &v->info;
@@ -190,6 +221,7 @@ static void print_info(const wf_model_view *v)
         printf(", rotary positions, base %g", i->rope_base);
     else
         printf(", learned positions");
+    print_positions(v);
     print_layers(v);
     printf("\n  vocabulary  %lld token%s, output matrix %s\n", (long long)i->vocab,
            WF_PLURAL(i->vocab), i->tied ? "tied to the embedding" : "separate");

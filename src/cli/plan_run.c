@@ -18,7 +18,7 @@ static void note_decoded(const wf_model *m, const wf_device *device)
         const wf_model_weight_info *w = &m->weight[i];
         if (device->ops->stored_type(w->type) == w->type)
             continue;
-        before += w->from->bytes;
+        before += wf_weight_stored_bytes(w);
         after += wf_device_value_bytes(device, w->type, &w->shape);
     }
     if (before)

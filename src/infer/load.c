@@ -15,7 +15,7 @@
 /* Returns whether the device gains by its own layout for this weight. */
 static bool packs(const wf_device *d, const wf_model_weight_info *w)
 {
-    return wf_weight_lies_ready(w) && d->ops->packing_pays &&
+    return wf_weight_in_place(w) && d->ops->packing_pays &&
            d->ops->packing_pays(d, w->type, &w->shape);
 }
 
@@ -30,7 +30,7 @@ static bool rounds(const wf_model_weight_info *w)
 static bool maps(const wf_model_weight_info *w)
 {
     enum { SMALL = 64 * 1024 /* bytes */ };
-    return wf_weight_lies_ready(w) && (rounds(w) || w->from->bytes >= SMALL);
+    return wf_weight_in_place(w) && (rounds(w) || wf_weight_stored_bytes(w) >= SMALL);
 }
 
 wf_status wf_generator_map_weights(wf_generator *g)
@@ -42,7 +42,7 @@ wf_status wf_generator_map_weights(wf_generator *g)
             WF_TRY(wf_session_pack(g->session, w->name, w->type, (int)w->shape.n, w->shape.d));
         else if (maps(w)) {
             WF_TRY(wf_session_map(g->session, w->name, w->type, (int)w->shape.n, w->shape.d,
-                                  m->store->file[w->from->file].path, w->from->offset));
+                                  m->store->file[w->source->from->file].path, wf_weight_offset(w)));
             if (rounds(w))
                 wf_session_round(g->session, w->name);
         }
@@ -61,7 +61,7 @@ wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *ma
             if (rounds(w))
                 WF_TRY(
                     wf_session_declare_rounded(s, w->name, w->type, (int)w->shape.n, w->shape.d));
-            *mapped += w->from->bytes;
+            *mapped += wf_weight_stored_bytes(w);
         }
     }
     return WF_OK;
@@ -70,9 +70,8 @@ wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *ma
 /* Packs lazily: the first run reads the file's bytes, and fails if they cannot be read. */
 static wf_status pack_weight(wf_generator *g, const wf_model_weight_info *w)
 {
-    const wf_stored *t = w->from;
-    wf_assert(t->bytes == wf_type_bytes(w->type, wf_dims_count(&w->shape)));
-    wf_session_write_later(g->session, w->name, g->model->store->file[t->file].map, t->offset);
+    wf_session_write_later(g->session, w->name, g->model->store->file[w->source->from->file].map,
+                           wf_weight_offset(w));
     return WF_OK;
 }
 
@@ -85,7 +84,10 @@ static wf_status copy_weight(wf_generator *g, const wf_model_weight_info *w)
     if (status == WF_OK)
         status = wf_session_write(g->session, w->name, data, bytes);
     wf_mem_free(g->ctx, data);
-    wf_map_forget(g->model->store->file[w->from->file].map, w->from->offset, w->from->bytes);
+    for (int i = 0; i < w->sources; i++) {
+        const wf_stored *t = w->source[i].from;
+        wf_map_forget(g->model->store->file[t->file].map, t->offset, t->bytes);
+    }
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * bind.c - finds the tensor of each weight, and checks that the file has all of them and no others.
+ * bind.c - finds the tensors of each weight, and checks that the file has all of them and no others.
  *
  * The list of weights comes from a graph: the states of the smallest one that wf_model_graph
  * builds. Faults are collected, so that one message names the first few of them.
@@ -71,25 +71,40 @@ static const wf_stored *find_inner(const wf_model *m, const char *name)
     return t;
 }
 
-/* Finds the tensor of a weight by its graph name. *transposed: the file stores [in, out]. */
-static const wf_stored *find(const wf_model *m, const char *name, bool *transposed)
+/* Finds tensor `part` of a weight in a GGUF file: the weight, or one of the tensors that it may be
+ * split into. */
+static const wf_stored *find_gguf(const wf_model *m, const char *name, int part)
 {
     char other[WF_NAME_BYTES];
-    *transposed = false;
-    if (m->gguf)
-        return wf_store_find(m->store, name);
-    const wf_weight_name *row = wf_family_hugging_face(m->config.family, name, true, other);
+    int64_t rows;
+    const wf_stored *whole = wf_store_find(m->store, name);
+    if (whole)
+        return part == 0 ? whole : NULL;
+    return wf_family_split(&m->config, name, part, other, &rows) ? wf_store_find(m->store, other)
+                                                                 : NULL;
+}
+
+/* Finds tensor `part` of a weight in a folder: the weight, or that of an expert. */
+static const wf_stored *find_hugging_face(const wf_model *m, const char *name, int part)
+{
+    char other[WF_NAME_BYTES];
+    const wf_weight_name *row = wf_family_part_name(m->config.family, name, true, part, other);
     if (!row)
         return NULL;
     const wf_stored *t = wf_store_find(m->store, other);
     if (!t) {
-        wf_family_hugging_face(m->config.family, name, false, other);
+        wf_family_part_name(m->config.family, name, false, part, other);
         t = find_inner(m, other);
     }
-    if (!t && m->config.tied && strcmp(name, EMBEDDING) == 0)
+    if (!t && part == 0 && m->config.tied && strcmp(name, EMBEDDING) == 0)
         t = find_inner(m, HEAD); /* tied: one matrix, stored under either name */
-    *transposed = t && row->flags & WF_NAME_TRANSPOSED && t->shape.n == 2;
     return t;
+}
+
+/* Finds tensor `part` of a weight, by the weight's name in the graph. */
+static const wf_stored *find(const wf_model *m, const char *name, int part)
+{
+    return m->gguf ? find_gguf(m, name, part) : find_hugging_face(m, name, part);
 }
 
 /* Returns whether kernels can read the type: floats and quantized blocks. */
@@ -99,11 +114,14 @@ static bool computable(wf_type type)
     return info->kind == WF_KIND_FLOAT || info->kind == WF_KIND_BLOCK;
 }
 
+/* The type of all tensors of the weight; f32 holds those of different types. */
 wf_type wf_model_weight_type(void *model, const char *name)
 {
-    bool transposed;
-    const wf_stored *t = find(model, name, &transposed);
-    return t && computable(t->type) ? t->type : WF_F32; /* bind_state reports other types */
+    const wf_stored *first = find(model, name, 0), *t;
+    for (int part = 1; first && (t = find(model, name, part)) != NULL; part++)
+        if (t->type != first->type)
+            return WF_F32;
+    return first && computable(first->type) ? first->type : WF_F32; /* bind_state reports others */
 }
 
 /* A folder may omit the family's prefix for all weights; messages follow its spelling. */
@@ -116,11 +134,15 @@ static bool has_prefix(const wf_model *m)
     return false;
 }
 
-/* Returns a weight's name as the model's files would spell it. */
-static const char *foreign_name(const binder *b, const char *name, char out[WF_NAME_BYTES])
+/* Returns the name of tensor `part` of a weight as the model's files would spell it. */
+static const char *foreign_name(const binder *b, const char *name, int part,
+                                char out[WF_NAME_BYTES])
 {
     const wf_model *m = b->m;
-    bool known = m->folder && wf_family_hugging_face(m->config.family, name, b->prefixed, out);
+    int64_t rows;
+    bool known = m->folder
+                     ? wf_family_part_name(m->config.family, name, b->prefixed, part, out) != NULL
+                     : part > 0 && wf_family_split(&m->config, name, part, out, &rows);
     return known ? out : name;
 }
 
@@ -136,36 +158,182 @@ static const char *place(const wf_model *m, const wf_stored *t, char out[96])
     return out;
 }
 
-/* Checks one weight's type and shape, and marks its tensor as used. */
-static void bind_state(binder *b, const wf_node *n)
+/* ---- The sources of a weight ---- */
+
+/* A weight as its file has it: E matrices of F rows, which may be some of the rows of a tensor. */
+typedef struct {
+    const wf_node *node;       /* its state */
+    const wf_weight_name *row; /* NULL: the family's table lacks it, so no file has it */
+    int64_t matrices, rows, columns;
+    /* Other weights share the tensor: its matrices have `all` rows; this one's begin at `before`,
+     * or alternate with those of the others, as number `before` of `step`. */
+    int64_t all, before, step;
+    bool split; /* GGUF: several tensors, whose rows follow one another */
+} layout;
+
+static int64_t rows_of_node(const wf_node *n)
 {
-    wf_model *m = b->m;
-    const wf_value *v = &n->out[0];
-    bool transposed;
-    char want[96], have[96], at[96], shown[WF_TEXT_SHOWN], foreign[WF_NAME_BYTES];
-    const wf_stored *t = find(m, n->name, &transposed);
-    if (!t) {
-        fault(b, "%s is missing", foreign_name(b, n->name, foreign));
-        return;
+    const wf_dims *s = &n->out[0].shape;
+    return s->n > 1 ? s->d[s->n - 2] : s->d[0];
+}
+
+static const wf_node *find_state(const wf_graph *g, const char *name)
+{
+    for (int i = 0; i < g->node_count; i++)
+        if (g->nodes[i]->op == WF_OP_state && strcmp(g->nodes[i]->name, name) == 0)
+            return g->nodes[i];
+    return NULL;
+}
+
+/* Finds the rows of a weight in a tensor that it shares: table rows with one Hugging Face name
+ * follow one another in it. */
+static void find_range(const wf_graph *g, const wf_family *f, layout *l)
+{
+    int64_t before = 0, all = 0, sharers = 0, index = 0;
+    for (const wf_weight_name *other = f->weights; other->name; other++) {
+        char name[WF_NAME_BYTES];
+        if (strcmp(other->hugging_face, l->row->hugging_face) != 0)
+            continue;
+        wf_family_sibling(l->row, other, l->node->name, name);
+        const wf_node *n = find_state(g, name);
+        if (other == l->row) {
+            before = all;
+            index = sharers;
+        }
+        all += n ? rows_of_node(n) : 0;
+        sharers += n != NULL;
     }
-    b->used[t - m->store->tensor] = 1;
-    wf_dims shape = v->shape; /* in the file */
-    if (transposed)
-        shape = (wf_dims){2, {v->shape.d[1], v->shape.d[0]}};
+    bool alternate = l->row->flags & WF_NAME_ALTERNATE;
+    l->all = all;
+    l->before = alternate ? index : before;
+    l->step = alternate ? sharers : 1;
+}
+
+static layout layout_of(const binder *b, const wf_graph *g, const wf_node *n)
+{
+    char name[WF_NAME_BYTES];
+    const wf_dims *s = &n->out[0].shape;
+    const wf_model *m = b->m;
+    layout l = {.node = n,
+                .row = wf_family_hugging_face(m->config.family, n->name, true, name),
+                .matrices = s->n > 2 ? wf_dims_rows(s) / s->d[s->n - 2] : 1,
+                .rows = rows_of_node(n),
+                .columns = s->n > 1 ? wf_dims_last(s) : 1,
+                .step = 1};
+    l.all = l.rows;
+    if (m->folder && l.row)
+        find_range(g, m->config.family, &l);
+    l.split = m->gguf && !wf_store_find(m->store, n->name) && find(m, n->name, 0);
+    return l;
+}
+
+/* Returns whether tensors of the file are transposed. Vectors are not. */
+static bool is_transposed(const binder *b, const layout *l)
+{
+    return b->m->folder && l->row && l->row->flags & WF_NAME_TRANSPOSED &&
+           l->node->out[0].shape.n > 1;
+}
+
+static bool is_per_expert(const binder *b, const layout *l)
+{
+    return b->m->folder && l->row && strstr(l->row->hugging_face, "%e");
+}
+
+/* Returns the shape that tensor `part` of the weight must have. */
+static wf_dims stored_shape(const binder *b, const layout *l, int part)
+{
+    wf_dims s = l->node->out[0].shape;
+    char name[WF_NAME_BYTES];
+    int64_t rows = l->all;
+    if (l->split)
+        wf_family_split(&b->m->config, l->node->name, part, name, &rows);
+    if (s.n == 1)
+        return (wf_dims){1, {rows}};
+    if (is_per_expert(b, l) || s.n == 2)
+        s = (wf_dims){2, {rows, l->columns}};
+    else
+        s.d[s.n - 2] = rows;
+    if (is_transposed(b, l)) {
+        int64_t columns = s.d[s.n - 1];
+        s.d[s.n - 1] = s.d[s.n - 2];
+        s.d[s.n - 2] = columns;
+    }
+    return s;
+}
+
+/* Checks type and shape of a tensor, and marks it as used. */
+static void check_stored(binder *b, const layout *l, int part, const wf_stored *t)
+{
+    char want[96], have[96], at[96], shown[WF_TEXT_SHOWN];
+    wf_dims shape = stored_shape(b, l, part);
+    b->used[t - b->m->store->tensor] = 1;
     wf_text_show(shown, t->name, strlen(t->name));
     if (!computable(t->type))
-        fault(b, "%s%s has type %s, which Weft cannot read as a weight", shown, place(m, t, at),
+        fault(b, "%s%s has type %s, which Weft cannot read as a weight", shown, place(b->m, t, at),
               t->type_name);
     else if (!wf_dims_equal(&shape, &t->shape))
-        fault(b, "%s%s is %s but must be %s", shown, place(m, t, at), shape_text(&t->shape, have),
-              shape_text(&shape, want));
-    m->weight[m->weights++] = (wf_model_weight_info){
-        .name = wf_arena_strdup(&m->arena, n->name),
-        .type = v->type,
-        .shape = v->shape,
-        .from = t,
-        .transposed = transposed,
-    };
+        fault(b, "%s%s is %s but must be %s", shown, place(b->m, t, at),
+              shape_text(&t->shape, have), shape_text(&shape, want));
+}
+
+/* Adds the rows of a weight that come from one tensor: all of them, those of one expert, or those
+ * of a part. */
+static void add_sources(const binder *b, const layout *l, const wf_stored *t, wf_source *source,
+                        int *count)
+{
+    wf_source s = {.from = t,
+                   .rows = l->rows,
+                   .first = l->before,
+                   .step = l->step,
+                   .transposed = is_transposed(b, l),
+                   .add = b->m->folder && l->row->flags & WF_NAME_PLUS_ONE ? 1 : 0};
+    const bool one_range = l->all == l->rows && !s.transposed;
+    int64_t matrices = is_per_expert(b, l) ? 1 : l->matrices;
+    if (l->split)
+        s.rows = t->shape.d[0];
+    else if (one_range)
+        s.rows *= matrices;
+    matrices = one_range ? 1 : matrices;
+    for (int64_t e = 0; e < matrices; e++) {
+        source[(*count)++] = s;
+        s.first += s.transposed ? 0 : l->all;
+        s.skip += s.transposed ? l->columns : 0;
+    }
+}
+
+/* Returns the number of tensors that the weight is made of. */
+static int parts_of(const binder *b, const layout *l)
+{
+    return is_per_expert(b, l) ? (int)l->matrices : l->split ? 3 : 1;
+}
+
+static wf_status bind_state(binder *b, const wf_graph *g, const wf_node *n)
+{
+    wf_model *m = b->m;
+    char foreign[WF_NAME_BYTES];
+    const layout l = layout_of(b, g, n);
+    const int parts = parts_of(b, &l);
+    int faults = b->count;
+    wf_model_weight_info *w = &m->weight[m->weights];
+    *w = (wf_model_weight_info){wf_arena_strdup(&m->arena, n->name), n->out[0].type,
+                                n->out[0].shape, NULL, 0};
+    size_t most = (size_t)(l.matrices > parts ? l.matrices : parts);
+    wf_source *source = wf_arena_alloc(&m->arena, most * sizeof *source);
+    if (!w->name || !source)
+        return WF_ERR_MEMORY;
+    w->source = source;
+    for (int part = 0; part < parts; part++) {
+        const wf_stored *t = find(m, n->name, part);
+        if (!t) {
+            fault(b, "%s is missing", foreign_name(b, n->name, part, foreign));
+            continue;
+        }
+        check_stored(b, &l, part, t);
+        if (b->count == faults)
+            add_sources(b, &l, t, source, &w->sources);
+    }
+    m->weights += b->count == faults;
+    return WF_OK;
 }
 
 /* ---- Tied weights ---- */
@@ -200,9 +368,9 @@ static wf_status compare_values(wf_model *m, const wf_stored *a, const wf_stored
  * tie_word_embeddings is ignored. */
 static wf_status settle_head(wf_model *m)
 {
-    bool transposed, equal = false;
+    bool equal = false;
     const wf_stored *head = find_inner(m, HEAD);
-    const wf_stored *table = find(m, EMBEDDING, &transposed);
+    const wf_stored *table = find(m, EMBEDDING, 0);
     if (!m->folder || !m->config.tied || !head || !table || head == table)
         return WF_OK;
     bool plain = wf_type_get(head->type)->kind == WF_KIND_FLOAT &&
@@ -284,11 +452,8 @@ static wf_status bind_all(binder *b, const wf_graph *g)
     wf_model *m = b->m;
     for (int i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op == WF_OP_state)
-            bind_state(b, g->nodes[i]);
+            WF_TRY(bind_state(b, g, g->nodes[i]));
     look_for_extra(b);
-    for (int i = 0; i < m->weights; i++)
-        if (!m->weight[i].name)
-            return WF_ERR_MEMORY;
     if (b->count > TOLD)
         wf_text_append(b->faults, FAULT_BYTES, &b->faults_len, "; and %d more", b->count - TOLD);
     if (b->count)
@@ -329,46 +494,4 @@ const wf_model_weight_info *wf_model_find_weight(const wf_model *m, const char *
         if (strcmp(m->weight[i].name, name) == 0)
             return &m->weight[i];
     return NULL;
-}
-
-/* ---- Reading ---- */
-
-bool wf_weight_lies_ready(const wf_model_weight_info *w)
-{
-    /* Kernels read elements in place, so plain types must be aligned to their size. Blocks need 2
-     * bytes, for their f16 scales. */
-    const wf_type_info *info = wf_type_get(w->type);
-    uint64_t align = info->kind == WF_KIND_BLOCK ? 2 : (uint64_t)info->block_bytes;
-    return !w->transposed && w->type == w->from->type && w->from->offset % align == 0;
-}
-
-/* to [columns, rows] = transpose of from [rows, columns]; `size` is the bytes of an element. */
-static void transpose(const uint8_t *from, uint8_t *to, int64_t rows, int64_t columns, size_t size)
-{
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            memcpy(to + (size_t)(j * rows + i) * size, from + (size_t)(i * columns + j) * size,
-                   size);
-}
-
-wf_status wf_weight_read(wf_ctx *ctx, const wf_model_weight_info *w, void *to)
-{
-    const wf_stored *t = w->from;
-    if (w->transposed) {
-        transpose(t->data, to, t->shape.d[0], t->shape.d[1],
-                  (size_t)wf_type_get(t->type)->block_bytes);
-        return WF_OK;
-    }
-    if (w->type == t->type) {
-        memcpy(to, t->data, t->bytes);
-        return WF_OK;
-    }
-    wf_assert(w->type == WF_F32);
-    void *aligned = wf_mem_new(ctx, t->bytes);
-    if (!aligned)
-        return WF_ERR_MEMORY;
-    memcpy(aligned, t->data, t->bytes);
-    wf_convert_to_f32(t->type, aligned, to, wf_dims_count(&t->shape));
-    wf_mem_free(ctx, aligned);
-    return WF_OK;
 }

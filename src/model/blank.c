@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "model/family.h"
 
-static wf_status add_weight(wf_model *m, wf_stored *stored, const wf_node *n)
+static wf_status add_weight(wf_model *m, wf_stored *stored, wf_source *source, const wf_node *n)
 {
     const wf_value *v = &n->out[0];
     const char *name = wf_arena_strdup(&m->arena, n->name);
@@ -21,8 +21,11 @@ static wf_status add_weight(wf_model *m, wf_stored *stored, const wf_node *n)
                           .type_name = "F32",
                           .shape = v->shape,
                           .bytes = wf_type_bytes(WF_F32, wf_dims_count(&v->shape))};
-    m->weight[m->weights++] =
-        (wf_model_weight_info){.name = name, .type = WF_F32, .shape = v->shape, .from = stored};
+    *source =
+        (wf_source){.from = stored,
+                    .rows = v->shape.n > 1 ? wf_dims_rows(&v->shape) : wf_dims_count(&v->shape),
+                    .step = 1};
+    m->weight[m->weights++] = (wf_model_weight_info){name, WF_F32, v->shape, source, 1};
     return WF_OK;
 }
 
@@ -34,12 +37,13 @@ static wf_status list_weights(wf_model *m, wf_graph *g)
     WF_TRY(wf_graph_status(g));
     size_t most = (size_t)g->node_count;
     wf_stored *stored = wf_arena_alloc(&m->arena, most * sizeof *stored);
+    wf_source *source = wf_arena_alloc(&m->arena, most * sizeof *source);
     m->weight = wf_mem_array(m->ctx, most, sizeof *m->weight);
-    if (!stored || !m->weight)
+    if (!stored || !source || !m->weight)
         return WF_ERR_MEMORY;
     for (int i = 0; i < g->node_count; i++)
         if (g->nodes[i]->op == WF_OP_state)
-            WF_TRY(add_weight(m, stored++, g->nodes[i]));
+            WF_TRY(add_weight(m, stored++, source++, g->nodes[i]));
     return WF_OK;
 }
 

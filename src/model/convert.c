@@ -9,16 +9,25 @@
 
 #include <string.h>
 
+#include "base/mem.h"
 #include "base/path.h"
 #include "base/thread.h"
 
 #define MOST_THREADS 256               /* more would only add buffers */
 #define MOST_ENTRIES ((size_t)1 << 20) /* most entries read from an output folder */
 
-wf_status wf_convert_items(wf_convert *c)
+wf_status wf_convert_items(wf_convert *c, size_t most)
 {
-    c->item = wf_arena_alloc(&c->arena, ((size_t)c->m->weights + 3) * sizeof *c->item);
+    c->item = wf_arena_alloc(&c->arena, (most + 1) * sizeof *c->item);
     return c->item ? WF_OK : WF_ERR_MEMORY;
+}
+
+/* Returns the type of an item's values in the input. */
+static wf_type input_type(const wf_convert_item *item)
+{
+    return item->from     ? item->from->type
+           : item->gather ? item->gather->weight[0]->type
+                          : item->type;
 }
 
 static bool is_block(wf_type type)
@@ -46,13 +55,13 @@ wf_status wf_convert_check(const wf_convert *c)
     WF_TRY(check_merged(c));
     for (int i = 0; i < c->items && !c->options->requantize; i++) {
         const wf_convert_item *item = &c->item[i];
-        if (item->from && item->from->type != item->type && is_block(item->from->type) &&
-            is_block(item->type))
+        const wf_type from = input_type(item);
+        if (from != item->type && is_block(from) && is_block(item->type))
             return wf_fail(
                 c->ctx, WF_ERR_USAGE,
                 "%s is already quantized to %s; quantizing it to %s loses more than quantizing the "
                 "original; convert the original, or allow this with --allow-requantize",
-                item->name, wf_type_name(item->from->type), wf_type_name(item->type));
+                item->name, wf_type_name(from), wf_type_name(item->type));
     }
     return WF_OK;
 }
@@ -188,6 +197,7 @@ wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
     /* Functions on the model report in the context that it was opened with; copy the error. */
     if (status != WF_OK && ctx != model->ctx && ctx->status == WF_OK)
         wf_fail(ctx, status, "%s", wf_ctx_message(model->ctx));
+    wf_mem_free(ctx, c.kept.data);
     wf_adapters_close(&c.adapters);
     wf_importance_close(&c.importance);
     wf_overrides_free(&c.overrides);

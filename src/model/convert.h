@@ -15,16 +15,29 @@
 #include "model/recipe.h"
 #include "model/rows.h"
 
+/* Values of an output tensor that are not one tensor of the input: some rows of one weight, or the
+ * rows of several weights. Those of stacks follow one another within each matrix. */
+typedef struct {
+    const wf_model_weight_info *const *weight; /* [weights] */
+    int weights;
+    bool alternate; /* rows of the weights alternate */
+    int64_t first;  /* row of the only weight; 0 for several */
+    float add;      /* to every value */
+} wf_gather;
+
 /* A tensor of the output file. */
 typedef struct {
     const char *name;
     wf_type type;
     wf_dims shape;
-    const wf_stored *from; /* NULL: use `data`, which already has the output's type and shape */
+    /* Where its values are: one whole tensor, weights of the model that are read first (gather), or
+     * data that already has the output's type and shape. */
+    const wf_stored *from;
+    const wf_gather *gather;
     const void *data;
     bool transpose; /* the output's rows are the columns of `from` */
     wf_row_order order;
-    const char *weight;      /* name of the model's weight; NULL: not a weight */
+    const char *weight;      /* name of the model's weight; NULL: not one whole weight */
     bool transposed;         /* the output is [in, out] instead of [out, in] */
     const float *importance; /* of each column; NULL: all equal */
 } wf_convert_item;
@@ -41,12 +54,20 @@ typedef struct {
     wf_adapters adapters;  /* to merge into the weights */
     wf_arena arena;        /* owns names and lists */
     wf_convert_item *item; /* [items], in the order of the file */
-    int items;             /* of which `item` has room for weights + 3 */
-    int64_t done, total;   /* bytes of weights read so far, and in total */
+    int items;
+    int64_t done, total; /* bytes of weights read so far, and in total */
+    struct {             /* the last weight that was gathered in several items; owned */
+        const wf_model_weight_info *weight;
+        void *data;
+    } kept;
 } wf_convert;
 
-/* Creates an empty list with room for all weights and three more tensors, of rotary positions. */
-wf_status wf_convert_items(wf_convert *c);
+/* Creates an empty list with room for `most` tensors. */
+wf_status wf_convert_items(wf_convert *c, size_t most);
+/* Gives an item the values of one whole weight: its tensor if it is one, else gathered. */
+wf_status wf_convert_take(wf_convert *c, const wf_model_weight_info *w, wf_convert_item *item);
+/* Returns the bytes that an item's values take in the input. */
+int64_t wf_convert_input_bytes(const wf_convert_item *item);
 /* Fails for conversions between different block types, unless the options allow them. */
 wf_status wf_convert_check(const wf_convert *c);
 
@@ -74,6 +95,11 @@ void wf_merge_free(const wf_convert *c, wf_merge *m);
  * before any reordering. */
 void wf_merge_row(const wf_merge *m, int64_t row, float *numbers);
 
+/* Reads the values of a gathered item, in its layout: *out describes them. Adds the contribution of
+ * adapters, unless the item is one whole weight. The caller frees *data, also after a failure. */
+wf_status wf_convert_gather(wf_convert *c, const wf_convert_item *item, wf_stored *out,
+                            void **data);
+
 wf_status wf_convert_to_gguf(wf_convert *c);
 wf_status wf_convert_to_folder(wf_convert *c);
 
@@ -81,8 +107,7 @@ wf_status wf_convert_to_folder(wf_convert *c);
  * that of most matrices. Fails with WF_ERR_UNSUPPORTED if transformers has no key for a property of
  * the model. */
 wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **json, size_t *bytes);
-/* Writes the rope_parameters of a config.json on one line, exactly. The caller frees *json with
- * wf_mem_free. */
+/* Writes the rope_parameters of a config.json, exactly. The caller frees *json with wf_mem_free. */
 wf_status wf_convert_rope_json(wf_ctx *ctx, const wf_rotary *rope, char **json, size_t *bytes);
 wf_status wf_convert_generation_json(wf_convert *c, char **json, size_t *bytes);
 

@@ -134,8 +134,8 @@ static wf_status get_room(const wf_convert *c, mover *v)
 /* Progress counts input bytes, in proportion to the rows done. */
 static wf_status report(wf_convert *c, const mover *v)
 {
-    int64_t bytes =
-        (int64_t)((double)v->item->from->bytes * (double)(v->first + v->count) / (double)v->rows);
+    int64_t bytes = (int64_t)((double)wf_convert_input_bytes(v->item) *
+                              (double)(v->first + v->count) / (double)v->rows);
     return c->options->progress
                ? c->options->progress(c->options->user, v->item->name, c->done + bytes, c->total)
                : WF_OK;
@@ -170,7 +170,6 @@ static wf_status move_stored(wf_convert *c, const wf_convert_item *item, wf_conv
         status = get_room(c, &v);
     if (status == WF_OK)
         status = move_slabs(c, &v, write, to);
-    c->done += (int64_t)item->from->bytes;
     wf_merge_free(c, &v.merge);
     wf_mem_free(c->ctx, v.transposed);
     wf_mem_free(c->ctx, v.numbers);
@@ -179,19 +178,15 @@ static wf_status move_stored(wf_convert *c, const wf_convert_item *item, wf_conv
     return status;
 }
 
-/* A model without a file: fetch the weight, convert it and free it. */
-static wf_status move_fetched(wf_convert *c, const wf_convert_item *item, wf_convert_write *write,
-                              void *to)
+/* Reads the values into memory, converts them and frees them. */
+static wf_status move_gathered(wf_convert *c, const wf_convert_item *item, wf_convert_write *write,
+                               void *to)
 {
-    wf_stored here = *item->from;
+    wf_stored here;
     wf_convert_item brought = *item;
-    float *data = wf_mem_new(c->ctx, here.bytes);
-    if (!data)
-        return WF_ERR_MEMORY;
-    here.data = (const uint8_t *)data;
+    void *data = NULL;
+    wf_status status = wf_convert_gather(c, item, &here, &data);
     brought.from = &here;
-    wf_status status =
-        c->m->fetch(c->m->fetch_user, here.name, data, (int64_t)(here.bytes / sizeof *data));
     if (status == WF_OK)
         status = move_stored(c, &brought, write, to);
     wf_mem_free(c->ctx, data);
@@ -200,9 +195,13 @@ static wf_status move_fetched(wf_convert *c, const wf_convert_item *item, wf_con
 
 static wf_status move(wf_convert *c, const wf_convert_item *item, wf_convert_write *write, void *to)
 {
-    if (!item->from)
-        return write(to, item->data, wf_type_bytes(item->type, wf_dims_count(&item->shape)));
-    return item->from->data ? move_stored(c, item, write, to) : move_fetched(c, item, write, to);
+    wf_status status;
+    if (item->data)
+        status = write(to, item->data, wf_type_bytes(item->type, wf_dims_count(&item->shape)));
+    else
+        status = item->gather ? move_gathered(c, item, write, to) : move_stored(c, item, write, to);
+    c->done += wf_convert_input_bytes(item);
+    return status;
 }
 
 wf_status wf_convert_data(wf_convert *c, wf_convert_write *write, void *to)
@@ -211,7 +210,7 @@ wf_status wf_convert_data(wf_convert *c, wf_convert_write *write, void *to)
     c->done = c->total = 0;
     for (int i = 0; i < c->items; i++) {
         const wf_convert_item *item = &c->item[i];
-        c->total += item->from ? (int64_t)item->from->bytes : 0;
+        c->total += wf_convert_input_bytes(item);
         written += (int64_t)wf_type_bytes(item->type, wf_dims_count(&item->shape));
     }
     if (c->options->written)

@@ -61,23 +61,26 @@ static wf_type type_of_matrix(const folder *f, const wf_model_weight_info *w)
 {
     if (f->c->recipe)
         return f->c->recipe->type;
-    return is_plain(w->from->type) ? w->from->type : WF_F16;
+    return is_plain(w->type) ? w->type : WF_F16;
 }
 
 /* Chooses a vector's type. GGUF files store vectors as f32. They get the matrices' type if that is
  * lossless. A model without a file keeps f32. */
-static wf_status type_of_vector(const folder *f, const wf_model_weight_info *w, wf_type *out)
+static wf_status type_of_vector(const folder *f, const wf_model_weight_info *w, float add,
+                                wf_type *out)
 {
     wf_ctx *ctx = f->c->ctx;
     int64_t count = wf_dims_count(&w->shape);
     size_t bytes = (size_t)count * sizeof(float);
     *out = WF_F32;
-    if (!w->from->data)
+    if (f->c->m->fetch)
         return WF_OK;
     float *numbers = wf_mem_new(ctx, bytes), *back = wf_mem_new(ctx, bytes);
     void *narrow = wf_mem_new(ctx, bytes);
     wf_status status = numbers && back && narrow ? wf_weight_read(ctx, w, numbers) : WF_ERR_MEMORY;
     if (status == WF_OK) {
+        for (int64_t i = 0; i < count; i++)
+            numbers[i] += add;
         wf_convert_from_f32(f->type, numbers, narrow, count);
         wf_convert_to_f32(f->type, narrow, back, count);
         *out = memcmp(numbers, back, bytes) == 0 ? f->type : WF_F32;
@@ -116,31 +119,154 @@ static wf_status choose_type(folder *f)
 
 /* ---- Weights ---- */
 
+/* Makes an item of a weight's values, which are not one tensor of the input. */
+static wf_status gather(folder *f, wf_convert_item *item, const wf_gather *values)
+{
+    wf_gather *copy = wf_arena_alloc(&f->c->arena, sizeof *copy);
+    if (!copy)
+        return WF_ERR_MEMORY;
+    *copy = *values;
+    item->from = NULL;
+    item->transpose = false;
+    item->gather = copy;
+    return WF_OK;
+}
+
+/* Swaps the last two axes. */
+static wf_dims swapped(wf_dims s)
+{
+    int64_t last = s.d[s.n - 1];
+    s.d[s.n - 1] = s.d[s.n - 2];
+    s.d[s.n - 2] = last;
+    return s;
+}
+
+/* Lists a weight that is one tensor in the folder. */
+static wf_status add_whole(folder *f, const wf_model_weight_info *const *w,
+                           const wf_weight_name *row, wf_convert_item *item)
+{
+    const bool plus_one = row->flags & WF_NAME_PLUS_ONE;
+    const wf_gather values = {.weight = w, .weights = 1, .add = plus_one ? -1 : 0};
+    WF_TRY(wf_convert_take(f->c, *w, item));
+    if (plus_one && f->c->m->folder && (*w)->sources == 1) /* the tensor as it is */
+        item->from = (*w)->source->from, item->gather = NULL;
+    else if (plus_one)
+        WF_TRY(gather(f, item, &values));
+    if ((*w)->shape.n < 2)
+        return type_of_vector(f, *w, values.add, &item->type);
+    if (row->flags & WF_NAME_TRANSPOSED) {
+        item->transpose = item->from && !item->transpose;
+        item->transposed = true;
+        item->shape = swapped((*w)->shape);
+    }
+    return WF_OK;
+}
+
+/* Lists the tensors of all experts of a stack [E, F, C]. */
+static wf_status add_experts(folder *f, const wf_model_weight_info *const *w,
+                             const wf_weight_name *row)
+{
+    wf_convert *c = f->c;
+    const wf_dims *s = &(*w)->shape;
+    const int64_t experts = wf_dims_rows(s) / s->d[s->n - 2], rows = s->d[s->n - 2];
+    for (int64_t e = 0; e < experts; e++) {
+        char name[WF_NAME_BYTES];
+        const wf_gather values = {.weight = w, .weights = 1, .first = e * rows};
+        wf_family_part_name(c->m->config.family, (*w)->name, true, (int)e, name);
+        wf_convert_item *item = &c->item[c->items++];
+        *item = (wf_convert_item){.name = wf_arena_strdup(&c->arena, name),
+                                  .type = type_of_matrix(f, *w),
+                                  .shape = {2, {rows, wf_dims_last(s)}},
+                                  .transposed = row->flags & WF_NAME_TRANSPOSED};
+        if (!item->name)
+            return WF_ERR_MEMORY;
+        WF_TRY(gather(f, item, &values));
+        if (item->transposed)
+            item->shape = swapped(item->shape);
+    }
+    return WF_OK;
+}
+
+/* Lists the tensor that several weights share. */
+static wf_status add_shared(folder *f, const wf_model_weight_info *const *w, int count,
+                            const wf_weight_name *row, wf_convert_item *item)
+{
+    const wf_gather values = {
+        .weight = w, .weights = count, .alternate = row->flags & WF_NAME_ALTERNATE};
+    const int axis = item->shape.n > 1 ? item->shape.n - 2 : 0;
+    item->weight = NULL;
+    item->order = WF_ROWS_AS_THEY_ARE; /* gathering orders the rows */
+    for (int i = 1; i < count; i++)
+        item->shape.d[axis] += w[i]->shape.d[axis];
+    if (row->flags & WF_NAME_TRANSPOSED && item->shape.n > 1) {
+        item->transposed = true;
+        item->shape = swapped(item->shape);
+    }
+    if (item->shape.n < 2)
+        item->type = f->type;
+    return gather(f, item, &values);
+}
+
+/* Lists the weights with the same tensor in the folder, in the order of the table. */
+static wf_status find_sharers(folder *f, const wf_model_weight_info *w, const wf_weight_name *row,
+                              const wf_model_weight_info ***list, int *count)
+{
+    const wf_convert *c = f->c;
+    const wf_weight_name *rows = c->m->config.family->weights;
+    size_t most = 0;
+    while (rows[most].name)
+        most++;
+    *count = 0;
+    *list = wf_arena_alloc(&f->c->arena, most * sizeof **list);
+    if (!*list)
+        return WF_ERR_MEMORY;
+    for (size_t i = 0; i < most; i++) {
+        char name[WF_NAME_BYTES];
+        if (strcmp(rows[i].hugging_face, row->hugging_face) != 0)
+            continue;
+        wf_family_sibling(row, &rows[i], w->name, name);
+        const wf_model_weight_info *other = wf_model_find_weight(c->m, name);
+        if (other)
+            (*list)[(*count)++] = other;
+    }
+    return WF_OK;
+}
+
 static wf_status add_item(folder *f, const wf_model_weight_info *w)
 {
     wf_convert *c = f->c;
     char name[WF_NAME_BYTES];
+    const wf_model_weight_info **list;
+    int count;
     /* Every weight of a bound model has a row: wf_model_bind made sure. */
     const wf_weight_name *row = wf_family_hugging_face(c->m->config.family, w->name, true, name);
     wf_assert(row);
+    WF_TRY(find_sharers(f, w, row, &list, &count));
+    if (list[0] != w) /* listed with the first of them */
+        return WF_OK;
+    if (strstr(row->hugging_face, "%e"))
+        return add_experts(f, list, row);
     wf_convert_item *item = &c->item[c->items++];
     *item = (wf_convert_item){
         .name = wf_arena_strdup(&c->arena, name),
         .type = type_of_matrix(f, w),
         .shape = w->shape,
-        .from = w->from,
         .weight = w->name,
         .order = wf_rows_order(&c->m->config, row, c->m->config.rope[0].interleaved, false)};
     if (!item->name)
         return WF_ERR_MEMORY;
-    if (w->shape.n < 2)
-        return type_of_vector(f, w, &item->type);
-    if (row->flags & WF_NAME_TRANSPOSED) {
-        item->transpose = !w->transposed;
-        item->transposed = true;
-        item->shape = (wf_dims){2, {w->shape.d[1], w->shape.d[0]}};
+    return count > 1 ? add_shared(f, list, count, row, item) : add_whole(f, list, row, item);
+}
+
+/* Returns the number of tensors, or more. */
+static size_t count_items(const wf_model *m)
+{
+    size_t count = 0;
+    for (int i = 0; i < m->weights; i++) {
+        const wf_dims *s = &m->weight[i].shape;
+        count += s->n > 2 ? (size_t)(wf_dims_rows(s) / s->d[s->n - 2]) : 1;
     }
-    return WF_OK;
+    return count;
 }
 
 /* Puts tensors with 4-byte elements first, so that all tensors are aligned. */
@@ -157,7 +283,7 @@ static void sort_items(wf_convert *c, wf_convert_item *sorted)
 static wf_status list_items(folder *f)
 {
     wf_convert *c = f->c;
-    WF_TRY(wf_convert_items(c));
+    WF_TRY(wf_convert_items(c, count_items(c->m)));
     for (int i = 0; i < c->m->weights; i++)
         WF_TRY(add_item(f, &c->m->weight[i]));
     wf_convert_item *sorted = wf_arena_alloc(&c->arena, (size_t)c->items * sizeof *sorted);

@@ -290,7 +290,7 @@ static int common_file_type(const wf_convert *c)
     wf_type common = WF_F32;
     for (int i = 0; i < c->items; i++) {
         const wf_convert_item *item = &c->item[i];
-        if (item->shape.n != 2)
+        if (item->shape.n < 2)
             continue;
         count[item->type] += wf_dims_count(&item->shape);
         if (count[item->type] > most) {
@@ -379,7 +379,7 @@ static wf_status choose_type(wf_convert *c, const wf_model_weight_info *w, wf_ty
     *out = WF_F32;
     if (w->shape.n < 2)
         return WF_OK;
-    *out = c->recipe ? wf_recipe_type(c->recipe, &use, w->name, columns) : w->from->type;
+    *out = c->recipe ? wf_recipe_type(c->recipe, &use, w->name, columns) : w->type;
     if (strcmp(w->name, "position_embd.weight") == 0)
         return WF_OK;
     return wf_overrides_apply(&c->overrides, w->name, columns, out);
@@ -433,7 +433,7 @@ static wf_status add_divisors(wf_convert *c)
 /* Lists all tensors to write. Names are GGUF's; rotated rows are put into llama.cpp's order. */
 static wf_status list_items(wf_convert *c)
 {
-    WF_TRY(wf_convert_items(c));
+    WF_TRY(wf_convert_items(c, (size_t)c->m->weights + 3)); /* and divisors of rotary positions */
     for (int i = 0; i < c->m->weights; i++) {
         const wf_model_weight_info *w = &c->m->weight[i];
         char other[WF_NAME_BYTES];
@@ -441,15 +441,15 @@ static wf_status list_items(wf_convert *c)
             wf_family_hugging_face(c->m->config.family, w->name, true, other);
         wf_type type;
         WF_TRY(choose_type(c, w, &type));
-        c->item[c->items++] = (wf_convert_item){
+        wf_convert_item *item = &c->item[c->items++];
+        *item = (wf_convert_item){
             .name = w->name,
             .type = type,
             .shape = w->shape,
-            .from = w->from,
             .weight = w->name,
-            .transpose = w->transposed,
             .order = wf_rows_order(&c->m->config, row, c->m->config.rope[0].interleaved, true)};
-        WF_TRY(take_importance(c, &c->item[c->items - 1]));
+        WF_TRY(wf_convert_take(c, w, item));
+        WF_TRY(take_importance(c, item));
     }
     WF_TRY(wf_overrides_check(&c->overrides));
     WF_TRY(add_divisors(c));

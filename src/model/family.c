@@ -77,6 +77,7 @@ static bool matches(const char *pattern, const char *name, int *layer, const cha
 {
     const char *mark = strstr(pattern, "%d");
     *layer = -1;
+    *rest = name;
     if (mark) {
         size_t before = (size_t)(mark - pattern);
         if (strncmp(pattern, name, before) != 0)
@@ -94,25 +95,84 @@ static bool matches(const char *pattern, const char *name, int *layer, const cha
     return strncmp(pattern, name, length) == 0 && **rest == '.';
 }
 
+/* Returns the row of a weight; *layer and *rest as in matches. */
+static const wf_weight_name *find_row(const wf_family *family, const char *name, int *layer,
+                                      const char **rest)
+{
+    for (const wf_weight_name *w = family->weights; w->name; w++)
+        if (matches(w->name, name, layer, rest))
+            return w;
+    return NULL;
+}
+
+/* Appends a pattern with the layer in place of %d, and the suffix. */
+static void put_name(char out[WF_NAME_BYTES], size_t *len, const char *pattern, int layer,
+                     const char *rest)
+{
+    const char *mark = strstr(pattern, "%d");
+    if (mark)
+        wf_text_append(out, WF_NAME_BYTES, len, "%.*s%d%s%s", (int)(mark - pattern), pattern, layer,
+                       mark + 2, rest);
+    else
+        wf_text_append(out, WF_NAME_BYTES, len, "%s%s", pattern, rest);
+}
+
 const wf_weight_name *wf_family_hugging_face(const wf_family *family, const char *name, bool prefix,
                                              char out[WF_NAME_BYTES])
 {
-    for (const wf_weight_name *w = family->weights; w->name; w++) {
-        int layer;
-        const char *rest;
-        if (!matches(w->name, name, &layer, &rest))
-            continue;
-        const char *to = w->hugging_face, *mark = strstr(to, "%d");
-        size_t len = 0;
-        /* The head is outside the model in transformers, so its name has no prefix. */
-        bool head = strcmp(w->name, "output") == 0;
-        wf_text_append(out, WF_NAME_BYTES, &len, "%s", prefix && !head ? family->prefix : "");
-        if (mark)
-            wf_text_append(out, WF_NAME_BYTES, &len, "%.*s%d%s%s", (int)(mark - to), to, layer,
-                           mark + 2, rest);
-        else
-            wf_text_append(out, WF_NAME_BYTES, &len, "%s%s", to, rest);
-        return w;
-    }
-    return NULL;
+    int layer;
+    const char *rest;
+    size_t len = 0;
+    const wf_weight_name *w = find_row(family, name, &layer, &rest);
+    if (!w)
+        return NULL;
+    /* The head is outside the model in transformers, so its name has no prefix. */
+    bool head = strcmp(w->name, "output") == 0;
+    wf_text_append(out, WF_NAME_BYTES, &len, "%s", prefix && !head ? family->prefix : "");
+    put_name(out, &len, w->hugging_face, layer, rest);
+    return w;
+}
+
+const wf_weight_name *wf_family_part_name(const wf_family *family, const char *name, bool prefix,
+                                          int part, char out[WF_NAME_BYTES])
+{
+    char pattern[WF_NAME_BYTES];
+    size_t len = 0;
+    const wf_weight_name *w = wf_family_hugging_face(family, name, prefix, pattern);
+    const char *mark = w ? strstr(pattern, "%e") : NULL;
+    if (!w || (!mark && part > 0))
+        return NULL;
+    if (mark)
+        wf_text_append(out, WF_NAME_BYTES, &len, "%.*s%d%s", (int)(mark - pattern), pattern, part,
+                       mark + 2);
+    else
+        memcpy(out, pattern, sizeof pattern);
+    return w;
+}
+
+void wf_family_sibling(const wf_weight_name *row, const wf_weight_name *other, const char *name,
+                       char out[WF_NAME_BYTES])
+{
+    int layer;
+    const char *rest;
+    size_t len = 0;
+    out[0] = '\0';
+    if (matches(row->name, name, &layer, &rest))
+        put_name(out, &len, other->name, layer, rest);
+}
+
+bool wf_family_split(const wf_config *config, const char *name, int part, char out[WF_NAME_BYTES],
+                     int64_t *rows)
+{
+    int number;
+    const char *rest;
+    size_t len = 0;
+    if (part > 2 || !matches("blk.%d.attn_qkv", name, &number, &rest) || number >= config->layers)
+        return false;
+    const wf_layer *l = wf_config_layer(config, number);
+    *rows = part == 0   ? l->heads * l->key_dim
+            : part == 1 ? l->kv_heads * l->key_dim
+                        : l->kv_heads * l->value_dim;
+    wf_text_append(out, WF_NAME_BYTES, &len, "blk.%d.attn_%c%s", number, "qkv"[part], rest);
+    return true;
 }

@@ -14,7 +14,13 @@
 #define WF_NAME_TRANSPOSED 1u /* Hugging Face stores [in, out] */
 #define WF_NAME_ROTATED \
     2u /* rope rotates pairs of these rows; GGUF orders them differently (rows.h) */
+#define WF_NAME_ALTERNATE 4u /* rows alternate with those of the others in the same tensor */
+#define WF_NAME_PLUS_ONE 8u  /* Hugging Face stores the weight minus 1 */
 
+/*
+ * Rows with the same Hugging Face name share one tensor: its rows are theirs, in the order of the
+ * table. "%e" in a Hugging Face name is an expert: one tensor each, stacked in GGUF files.
+ */
 typedef struct {
     const char *name;         /* "blk.%d.attn_q": %d is the layer */
     const char *hugging_face; /* "layers.%d.self_attn.q_proj", after the family's prefix */
@@ -79,5 +85,16 @@ wf_status wf_family_find_inner(wf_ctx *ctx, const char *what, const wf_family *f
  * prefix. Returns its row in the table, or NULL if the family has no such weight. */
 const wf_weight_name *wf_family_hugging_face(const wf_family *family, const char *name, bool prefix,
                                              char out[WF_NAME_BYTES]);
+/* The same for tensor `part` of a weight: that of an expert. NULL also if there is no such part. */
+const wf_weight_name *wf_family_part_name(const wf_family *family, const char *name, bool prefix,
+                                          int part, char out[WF_NAME_BYTES]);
+/* Writes the name of the weight that row `other` has for the layer and suffix of the weight `name`,
+ * whose row is `row`. */
+void wf_family_sibling(const wf_weight_name *row, const wf_weight_name *other, const char *name,
+                       char out[WF_NAME_BYTES]);
+/* GGUF files may have attn_q, attn_k and attn_v in place of attn_qkv. Writes the name of tensor `part`
+ * of those, and the rows that it must have. Returns false if there is no such part. */
+bool wf_family_split(const wf_config *config, const char *name, int part, char out[WF_NAME_BYTES],
+                     int64_t *rows);
 
 #endif

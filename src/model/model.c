@@ -137,7 +137,7 @@ void wf_model_describe(wf_model *m, const char *format)
     };
     for (int w = 0; w < m->weights; w++) {
         i->parameters += wf_dims_count(&m->weight[w].shape);
-        i->bytes += m->weight[w].from->bytes;
+        i->bytes += wf_weight_stored_bytes(&m->weight[w]);
     }
 }
 

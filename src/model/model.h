@@ -3,7 +3,7 @@
  * model.h - an opened model: config, weights, tokenizer and chat template.
  *
  * A weight is described as the graph sees it: the name, shape and type of its state. The type loses
- * nothing of the file's. The file may store the weight transposed.
+ * nothing of the file's. source.h says which tensors of the file it is made of.
  */
 #ifndef WF_MODEL_MODEL_H
 #define WF_MODEL_MODEL_H
@@ -12,19 +12,12 @@
 #include "format/gguf.h"
 #include "model/build.h"
 #include "model/sampling.h"
+#include "model/source.h"
 #include "text/token.h"
 
 #define WF_KEY_CHAT_TEMPLATE "tokenizer.chat_template"
 #define WF_KEY_TOOL_TEMPLATE \
     "tokenizer.chat_template.tool_use" /* the key that llama.cpp's converter writes */
-
-typedef struct {
-    const char *name;      /* of the state */
-    wf_type type;          /* of the state: matrices keep the file's type, vectors are f32 */
-    wf_dims shape;         /* of the state */
-    const wf_stored *from; /* in the store; borrowed */
-    bool transposed;       /* the file stores [in, out] */
-} wf_model_weight_info;
 
 struct wf_model {
     wf_ctx *ctx;
@@ -52,10 +45,6 @@ struct wf_model {
 /* Fills m->info from config and weights, except name and template. */
 void wf_model_describe(wf_model *m, const char *format);
 
-/* Returns whether the state can use the file's bytes in place: type, layout and alignment match. */
-bool wf_weight_lies_ready(const wf_model_weight_info *w);
-/* Reads a weight in the type and layout of its state: wf_type_bytes(type, count) bytes. */
-wf_status wf_weight_read(wf_ctx *ctx, const wf_model_weight_info *w, void *to);
 /* Returns the type of a weight; for wf_build_options.type, with the model as user. */
 wf_type wf_model_weight_type(void *model, const char *name);
 /* Returns NULL if the model has no such weight. */

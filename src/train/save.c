@@ -198,11 +198,12 @@ static uint64_t base_identity(const wf_trainer *t)
     wf_checksum_state s;
     const wf_model *m = t->setup.base;
     wf_checksum_begin(&s);
-    for (int i = 0; i < m->weights; i++) {
-        const wf_stored *from = m->weight[i].from;
-        wf_checksum_add(&s, from->name, strlen(from->name));
-        wf_checksum_add(&s, from->data, from->bytes < BASE_SAMPLE ? from->bytes : BASE_SAMPLE);
-    }
+    for (int i = 0; i < m->weights; i++)
+        for (int k = 0; k < m->weight[i].sources; k++) {
+            const wf_stored *from = m->weight[i].source[k].from;
+            wf_checksum_add(&s, from->name, strlen(from->name));
+            wf_checksum_add(&s, from->data, from->bytes < BASE_SAMPLE ? from->bytes : BASE_SAMPLE);
+        }
     return wf_checksum_end(&s);
 }
 

@@ -24,7 +24,7 @@
 /* Returns whether the weight is frozen and usable as it is in the file. */
 static bool lies_ready(const wf_setup *s, const wf_device *d, const wf_model_weight_info *w)
 {
-    return s->adapter && d->ops->buffer_map && wf_weight_lies_ready(w);
+    return s->adapter && d->ops->buffer_map && wf_weight_in_place(w);
 }
 
 bool wf_setup_maps(const wf_setup *s, const wf_device *d, const char *state)
@@ -40,7 +40,7 @@ wf_status wf_trainer_map_weights(wf_trainer *t)
         const wf_model_weight_info *w = &m->weight[i];
         if (lies_ready(&t->setup, t->device, w))
             WF_TRY(wf_session_map(t->session, w->name, w->type, w->shape.n, w->shape.d,
-                                  m->store->file[w->from->file].path, w->from->offset));
+                                  m->store->file[w->source->from->file].path, wf_weight_offset(w)));
     }
     return WF_OK;
 }
