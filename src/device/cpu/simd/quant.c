@@ -30,6 +30,7 @@ enum {
     DEPTH = WF_VL == 8 ? 16 : 8,     /* blocks of 32 that are unpacked at a time */
     STEPS = WF_VREGS == 16 ? 16 : 4, /* unrolled steps of a tile */
     CHUNK = 48 * TILE_ROWS,          /* rows of x that share unpacked blocks */
+    FETCH = 8 * 1024,                /* bytes of a panel from a prefetch to its use */
     GRAIN = 64 * 1024                /* multiplications that justify waking a thread */
 };
 
@@ -114,17 +115,25 @@ WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, cons
     }
 }
 
-/* Prefetches this part's share of the next block. Parts of a large block are not read sequentially,
- * so the hardware prefetcher does not help. */
+/* Prefetches this part's share of a later block. The first cache has too few miss buffers to hide the
+ * latency of memory, so bytes that are FETCH away go to the second one. Parts of a large block are not
+ * read sequentially, so hardware does not bring them to the first cache: those of the next block do. Short
+ * vectors have twice the instructions per byte, and one prefetch per line is all that pays. */
 WF_INLINE void fetch_ahead(wf_type type, wf_quant_panel p, int part)
 {
     const wf_quant_layout *y = &wf_quant_layouts[type];
     const int words = y->words * 4 * WF_VL, scales = (2 * y->halves + y->scales) * WF_VL;
-    const int share = words / wf_quant_parts(type);
-    for (int i = 0; i < share; i += 64)
-        v_prefetch(p.words + words + part * share + i);
-    if (part * 64 < scales)
-        v_prefetch(p.scales + scales + part * 64);
+    const int parts = wf_quant_parts(type), share = words / parts;
+    const bool far = parts == 1 || WF_VL == 16;
+    const int blocks = far ? FETCH / words : 1;
+    for (int i = 0; i < share; i += 64) {
+        if (far)
+            v_prefetch_far(p.words + blocks * words + part * share + i);
+        if (parts > 1)
+            v_prefetch(p.words + words + part * share + i);
+    }
+    if (64 * part < scales)
+        v_prefetch_far(p.scales + blocks * scales + 64 * part);
 }
 
 /* out [panels][rows][WF_VL] = rows of x by panels that are `next` bytes apart. Several panels at
@@ -144,8 +153,7 @@ WF_INLINE void few_rows(wf_type type, int rows, int panels, wf_quant_panel p, in
             for (int j = 0; j < panels; j++) {
                 wf_quant_panel one = {p.scales + j * next, p.words + j * next, p.scale_step,
                                       p.word_step};
-                if (parts > 1)
-                    fetch_ahead(type, one, part);
+                fetch_ahead(type, one, part);
                 add_part(type, rows, one, part, x, b + part, c[j]);
             }
         p = wf_quant_panel_next(p, 1);

@@ -24,6 +24,8 @@ static inline vi vi_first_lanes(int n)
 /* Prefetches the cache line of p. Not the intrinsic: gcc 12 treats a function of nothing else as
  * pure and drops its calls. */
 static inline void v_prefetch(const void *p) { __asm__ volatile("prefetcht0 %0" : : "m"(*(const char *)p)); }
+/* The same to the second cache. */
+static inline void v_prefetch_far(const void *p) { __asm__ volatile("prefetcht1 %0" : : "m"(*(const char *)p)); }
 
 /* ---- f32 ---- */
 

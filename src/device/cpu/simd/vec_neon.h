@@ -27,6 +27,8 @@ static inline vi u16_as_vi(uint16x8_t a) { return vreinterpretq_s32_u16(a); }
 
 /* Prefetches the cache line of p. */
 static inline void v_prefetch(const void *p) { __builtin_prefetch(p); }
+/* The same to the second cache. */
+static inline void v_prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
 
 /* ---- f32 ---- */
 
