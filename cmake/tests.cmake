@@ -139,6 +139,7 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         weft_test_again(${CMAKE_MATCH_1}_pjrt_default_long test_${CMAKE_MATCH_1} ${device})
         list(APPEND long ${CMAKE_MATCH_1}_pjrt_default_long)
     endforeach()
+    set_property(TEST models_pjrt APPEND PROPERTY ENVIRONMENT WEFT_MODELS_SHARE=3)
     weft_test_again(curves_pjrt test_curves WEFT_CURVES_DEVICE=${plugin}) # trains long enough to gain by it
     set_property(TEST pjrt_real APPEND PROPERTY ENVIRONMENT ${unoptimised})
     weft_test_again(pjrt_real_default_long test_pjrt_real WEFT_ALL_CASES=1)

@@ -22,6 +22,7 @@
 #include "graph/build.h"
 #include "model/family.h"
 #include "model/model.h"
+#include "model/rows.h"
 #include "model_fixture.h"
 #include "scratch.h"
 #include "support.h"
@@ -46,6 +47,7 @@ static const wf_weight_name names[] = {
     {"blk.%d.each", "layers.%d.experts.%e.each", 0},
     {"blk.%d.turned", "layers.%d.experts.%e.turned", WF_NAME_TRANSPOSED},
     {"blk.%d.stack", "layers.%d.experts.stack", 0},
+    {"blk.%d.alone", "layers.%d.experts.alone", WF_NAME_TRANSPOSED},
     {"blk.%d.gate", GATE_UP, WF_NAME_TRANSPOSED | WF_NAME_ALTERNATE},
     {"blk.%d.up", GATE_UP, WF_NAME_TRANSPOSED | WF_NAME_ALTERNATE},
     {"output_norm", "norm", WF_NAME_PLUS_ONE},
@@ -64,7 +66,7 @@ static void add_stack(wf_builder *b, const char *name)
 
 static wf_value *block(wf_builder *b, wf_value *x)
 {
-    static const char *const stacks[] = {"each", "turned", "stack", "gate", "up"};
+    static const char *const stacks[] = {"each", "turned", "stack", "alone", "gate", "up"};
     for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
         add_stack(b, stacks[i]);
     return wf_block_pre_norm(b, x);
@@ -109,6 +111,7 @@ static const struct {
     {"model.layers.0.experts.gate_up_proj.weight", {3, {EXPERTS, WIDTH, 2 * INNER}}},
     {"model.norm.weight", {1, {WIDTH}}},
     {"lm_head.weight", {2, {288, WIDTH}}},
+    {"model.layers.0.experts.alone.weight", {3, {EXPERTS, WIDTH, INNER}}},
 };
 #define TENSORS (sizeof tensors / sizeof *tensors)
 
@@ -200,6 +203,7 @@ static float expected(const char *name, int64_t e, int64_t row, int64_t column)
         {"blk.0.up.weight", 14, (e * WIDTH + column) * 2 * INNER + 2 * row + 1, 0},
         {"output_norm.weight", 15, row, 1},
         {"output.weight", 16, row * WIDTH + column, 0},
+        {"blk.0.alone.weight", 17, (e * WIDTH + column) * INNER + row, 0},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].name, name) == 0)
@@ -237,7 +241,7 @@ static void a_folder_is_read(void **state)
     wt_scratch_make(&s);
     write_folder(ctx, &s, -1, -1);
     wt_ok(ctx, open_own(ctx, s.folder, false, &m));
-    assert_int_equal(m->weights, 17);
+    assert_int_equal(m->weights, 18);
     size_t bytes = 0;
     for (int i = 0; i < m->weights; i++) {
         compare_weight(ctx, &m->weight[i], false);
@@ -288,7 +292,7 @@ static void round_trips_keep_every_byte(void **state)
     snprintf(path, sizeof path, "%s", wt_path(&folders[0], "model.gguf"));
     wt_ok(ctx, wf_model_convert(first, ctx, path, NULL));
     wt_ok(ctx, open_own(ctx, path, true, &file));
-    assert_int_equal(file->weights, 17);
+    assert_int_equal(file->weights, 18);
     for (int i = 0; i < file->weights; i++) {
         compare_weight(ctx, &file->weight[i], true);
         assert_non_null(wf_weight_in_place(&file->weight[i])); /* also stacks */
@@ -428,17 +432,91 @@ static void separate_queries_keys_and_values(void **state)
     }
     split_file(ctx, fused, wt_path(&s, "wrong.gguf"), WF_F16, 2);
     wt_fails(ctx, wf_model_open(ctx, s.path, &split), WF_ERR_FORMAT, "blk.0.attn_q.weight is [");
+    /* Values that are quantized must not be quantized again unasked, although the weight is f32. */
+    const wf_convert_options again_quantized = {.type = "q5_0"};
+    split_file(ctx, fused, wt_path(&s, "quantized.gguf"), WF_Q8_0, 0);
+    wt_ok(ctx, wf_model_open(ctx, s.path, &split));
+    assert_int_equal(wf_model_find_weight(split, "blk.0" QKV)->type, WF_F32);
+    wt_fails(ctx, wf_model_convert(split, ctx, wt_path(&s, "out.gguf"), &again_quantized),
+             WF_ERR_USAGE, "already quantized to q8_0");
+    wf_model_close(split);
     wf_model_close(fused);
+    wt_scratch_remove(&s);
+}
+
+/* ---- Vectors of blocks, whose elements are reordered ---- */
+
+/* Copies a GGUF file. Tensors whose names end with `suffix` get another type. */
+static void retype_file(wf_ctx *ctx, const wf_model *m, const char *path, const char *suffix,
+                        wf_type type)
+{
+    const wf_gguf_write_options options = {0};
+    wf_gguf_writer *w;
+    wt_ok(ctx, wf_gguf_write_new(ctx, path, &options, &w));
+    for (int i = 0; i < m->gguf->pairs; i++)
+        wt_ok(ctx, wf_gguf_write_pair(w, &m->gguf->pair[i]));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < m->store->count; i++) {
+            const wf_stored *t = &m->store->tensor[i];
+            const int64_t count = wf_dims_count(&t->shape);
+            const wf_type to = strstr(t->name, suffix) ? type : t->type;
+            float *x = wf_mem_array(ctx, (size_t)count, sizeof *x);
+            void *out = wf_mem_new(ctx, wf_type_bytes(to, count));
+            wf_convert_to_f32(t->type, t->data, x, count);
+            wf_convert_from_f32(to, x, out, count);
+            if (pass == 0)
+                wt_ok(ctx, wf_gguf_write_tensor(w, t->name, to, &t->shape));
+            else
+                wt_ok(ctx, wf_gguf_write_data(w, out, wf_type_bytes(to, count)));
+            wf_mem_free(ctx, out);
+            wf_mem_free(ctx, x);
+        }
+        if (pass == 0)
+            wt_ok(ctx, wf_gguf_write_begin(w));
+    }
+    wt_ok(ctx, wf_gguf_write_end(w));
+    wf_gguf_write_free(w);
+}
+
+static void vectors_of_blocks(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_scratch s;
+    wf_model *m, *back;
+    char path[600];
+    wt_scratch_make(&s);
+    wt_ok(ctx, wf_model_open(ctx, WT_MODELS_FOLDER "/llama-bias", &m));
+    snprintf(path, sizeof path, "%s", wt_path(&s, "plain.gguf"));
+    wt_ok(ctx, wf_model_convert(m, ctx, path, NULL));
+    wf_model_close(m);
+    wt_ok(ctx, wf_model_open(ctx, path, &m));
+    retype_file(ctx, m, wt_path(&s, "blocks.gguf"), "attn_q.bias", WF_Q8_0);
+    snprintf(path, sizeof path, "%s", s.path);
+    wf_model_close(m);
+    wt_ok(ctx, wf_model_open(ctx, path, &m));
+    snprintf(path, sizeof path, "%s/folder", s.folder);
+    wt_ok(ctx, wf_model_convert(m, ctx, path, NULL));
+    wt_ok(ctx, wf_model_open(ctx, path, &back));
+    const wf_model_weight_info *a = wf_model_find_weight(m, "blk.0.attn_q.bias");
+    const wf_model_weight_info *b = wf_model_find_weight(back, "blk.0.attn_q.bias");
+    float x[512], y[512];
+    const int64_t n = wf_dims_count(&a->shape);
+    assert_true(n <= 512);
+    wt_ok(ctx, wf_weight_read(ctx, a, x));
+    wt_ok(ctx, wf_weight_read(ctx, b, y));
+    for (int64_t i = 0; i < n; i++) /* folders have the rows in another order */
+        assert_true(y[i] == x[wf_rows_source(&m->config, WF_ROWS_FROM_PAIRS, i)]);
+    wf_model_close(back);
+    wf_model_close(m);
     wt_scratch_remove(&s);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(a_folder_is_read),
-        wt_test(round_trips_keep_every_byte),
-        wt_test(wrong_tensors_are_refused),
-        wt_test(separate_queries_keys_and_values),
+        wt_test(a_folder_is_read),          wt_test(round_trips_keep_every_byte),
+        wt_test(wrong_tensors_are_refused), wt_test(separate_queries_keys_and_values),
+        wt_test(vectors_of_blocks),
     };
     make_family();
     return cmocka_run_group_tests(tests, NULL, NULL);

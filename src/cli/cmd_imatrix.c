@@ -88,9 +88,10 @@ static wf_status measure_all(measuring *v)
                                           : DEFAULT_CHUNK;
     WF_TRY(wf_eval_bos(e, &v->bos));
     WF_TRY(wf_imatrix_new(e->device, e->model, v->chunk, &v->imatrix));
-    for (int i = 0; i < options.data.count; i++)
-        WF_TRY(measure_file(v, options.data.item[i]));
-    WF_TRY(wf_imatrix_save(v->imatrix, options.out, options.data.item, options.data.count));
+    int files = 0;
+    while (files < options.data.count && (options.chunks <= 0 || v->done < options.chunks))
+        WF_TRY(measure_file(v, options.data.item[files++]));
+    WF_TRY(wf_imatrix_save(v->imatrix, options.out, options.data.item, files));
     wf_engine_say("%s: measured %" PRId64 " chunk%s of %" PRId64 " tokens", WF_FOREIGN(options.out),
                   v->done, WF_PLURAL(v->done), v->chunk);
     return WF_OK;

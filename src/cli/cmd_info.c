@@ -19,40 +19,36 @@ static struct {
 
 /* ---- Finding out ---- */
 
-/* Returns whether a weight uses the tensor. */
-static bool is_used(const wf_model *m, const wf_stored *t)
+/* Counts a source of a weight. A tensor that several sources share counts with its first row. */
+static void count_source(wf_model_view *v, const wf_source *s, size_t bytes)
 {
-    for (int i = 0; i < m->weights; i++)
-        for (int k = 0; k < m->weight[i].sources; k++)
-            if (m->weight[i].source[k].from == t)
-                return true;
-    return false;
+    const wf_stored *t = s->from;
+    int k = 0;
+    while (k < v->types && strcmp(v->type[k].name, t->type_name) != 0)
+        k++;
+    /* Cannot happen for known types; an unknown spelling must not overflow the table. */
+    if (k == WF_VIEW_TYPES)
+        return;
+    v->types += k == v->types;
+    v->type[k].name = t->type_name;
+    v->type[k].type = t->type;
+    v->type[k].tensors += s->first == 0 && s->skip == 0;
+    v->type[k].bytes += bytes;
+    /* Insertion keeps the list sorted. */
+    for (; k > 0 && v->type[k].bytes > v->type[k - 1].bytes; k--) {
+        wf_type_share other = v->type[k];
+        v->type[k] = v->type[k - 1];
+        v->type[k - 1] = other;
+    }
 }
 
 /* Counts tensors and bytes by type, sorted by bytes, largest first. */
 static void count_types(wf_model_view *v)
 {
-    for (int i = 0; i < v->model->store->count; i++) {
-        const wf_stored *t = &v->model->store->tensor[i];
-        int k = 0;
-        if (!is_used(v->model, t))
-            continue;
-        while (k < v->types && strcmp(v->type[k].name, t->type_name) != 0)
-            k++;
-        /* Cannot happen for known types; an unknown spelling must not overflow the table. */
-        if (k == WF_VIEW_TYPES)
-            continue;
-        v->types += k == v->types;
-        v->type[k].name = t->type_name;
-        v->type[k].type = t->type;
-        v->type[k].tensors++;
-        v->type[k].bytes += t->bytes;
-        /* Insertion keeps the list sorted. */
-        for (; k > 0 && v->type[k].bytes > v->type[k - 1].bytes; k--) {
-            wf_type_share other = v->type[k];
-            v->type[k] = v->type[k - 1];
-            v->type[k - 1] = other;
-        }
+    for (int i = 0; i < v->model->weights; i++) {
+        const wf_model_weight_info *w = &v->model->weight[i];
+        for (int k = 0; k < w->sources; k++)
+            count_source(v, &w->source[k], wf_source_bytes(w, k));
     }
 }
 

@@ -8,14 +8,31 @@
 #include "base/mem.h"
 #include "cli/eval.h"
 
-wf_status wf_comparison_begin(wf_comparison *c, const wf_engine *model, wf_engine *base)
+/* Returns the first token that differs, or -1. */
+static int32_t first_difference(const wf_tokenizer *a, const wf_tokenizer *b)
 {
-    *c = (wf_comparison){.base = base};
-    if (base->info.vocab != model->info.vocab)
+    const int32_t count = wf_tokenizer_count(a);
+    if (count != wf_tokenizer_count(b))
+        return count < wf_tokenizer_count(b) ? count : wf_tokenizer_count(b);
+    for (int32_t i = 0; i < count; i++) {
+        size_t n, m;
+        const char *x = wf_tokenizer_token(a, i, &n), *y = wf_tokenizer_token(b, i, &m);
+        if (n != m || memcmp(x, y, n) != 0)
+            return i;
+    }
+    return -1;
+}
+
+wf_status wf_comparison_begin(wf_comparison *c, const wf_engine *model, wf_engine *base,
+                              size_t room)
+{
+    *c = (wf_comparison){.base = base, .room = room};
+    const int32_t differs = first_difference(model->tokenizer, base->tokenizer);
+    if (differs >= 0 || base->info.vocab != model->info.vocab)
         return wf_fail(model->ctx, WF_ERR_USAGE,
-                       "the models have %lld and %lld tokens; only models with the same tokenizer "
-                       "can be compared",
-                       (long long)model->info.vocab, (long long)base->info.vocab);
+                       "the models have different tokens, from number %lld on; only models with "
+                       "the same tokenizer can be compared",
+                       (long long)(differs >= 0 ? differs : wf_tokenizer_count(model->tokenizer)));
     if (base->context < model->context)
         return wf_fail(model->ctx, WF_ERR_USAGE,
                        "the model of --against has a context of %lld tokens, less than %lld; give "
@@ -23,7 +40,7 @@ wf_status wf_comparison_begin(wf_comparison *c, const wf_engine *model, wf_engin
                        (long long)base->context, (long long)model->context,
                        (long long)base->context);
     c->vocab = (size_t)model->info.vocab;
-    c->room = (size_t)model->context;
+    base->context = model->context;
     c->logits = wf_mem_array(model->ctx, c->room, c->vocab * sizeof *c->logits);
     return c->logits ? wf_engine_load(base, 1) : WF_ERR_MEMORY;
 }
@@ -57,8 +74,9 @@ void wf_comparison_add(wf_comparison *c, size_t i, const float *logits, int32_t 
     double base_sum = nats + (double)base[target];
     double sum = wf_eval_nats(logits, c->vocab, target) + (double)logits[target], kl = 0;
     for (size_t k = 0; k < c->vocab; k++) {
-        double log_p = (double)base[k] - base_sum;
-        kl += exp(log_p) * (log_p - ((double)logits[k] - sum));
+        double log_p = (double)base[k] - base_sum, p = exp(log_p);
+        if (p > 0) /* 0 log 0 is 0 */
+            kl += p * (log_p - ((double)logits[k] - sum));
     }
     c->nats += nats;
     c->kl += kl;

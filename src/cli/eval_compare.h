@@ -8,7 +8,7 @@
 
 typedef struct {
     wf_engine *base; /* the model that predictions are compared with */
-    float *logits;   /* [context, vocab] of the current window */
+    float *logits;   /* [room, vocab] of the current window */
     size_t vocab, room;
     double nats;  /* sum of -log p of the text by base */
     double kl;    /* sum of KL(base || model), in nats */
@@ -16,8 +16,9 @@ typedef struct {
     size_t count; /* predictions */
 } wf_comparison;
 
-/* Loads the open `base`, which must have as many tokens as `model`. */
-wf_status wf_comparison_begin(wf_comparison *c, const wf_engine *model, wf_engine *base);
+/* Loads the open `base`, which must have the tokens of `model`. Windows have at most `room` tokens. */
+wf_status wf_comparison_begin(wf_comparison *c, const wf_engine *model, wf_engine *base,
+                              size_t room);
 /* Computes the logits of a window. */
 wf_status wf_comparison_window(wf_comparison *c, const int32_t *ids, size_t count);
 /* Adds the model's logits after token i of the window, which `target` follows. */

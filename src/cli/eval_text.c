@@ -201,11 +201,17 @@ static void print_json(const evaluation *v)
     wf_json_end(&j);
 }
 
+static size_t longest_window(const evaluation *v)
+{
+    const size_t all = v->count + (v->bos >= 0), most = (size_t)v->e->context;
+    return all < most ? all : most;
+}
+
 static wf_status evaluate(evaluation *v)
 {
     WF_TRY(read_text(v));
     if (v->o->against)
-        WF_TRY(wf_comparison_begin(&v->comparison, v->e, v->o->against));
+        WF_TRY(wf_comparison_begin(&v->comparison, v->e, v->o->against, longest_window(v)));
     WF_TRY(wf_engine_load(v->e, 1));
     WF_TRY(run_windows(v));
     (v->o->json ? print_json : print_results)(v);

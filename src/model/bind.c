@@ -187,10 +187,14 @@ static const wf_node *find_state(const wf_graph *g, const char *name)
 
 /* Finds the rows of a weight in a tensor that it shares: table rows with one Hugging Face name
  * follow one another in it. */
-static void find_range(const wf_graph *g, const wf_family *f, layout *l)
+static void find_range(binder *b, const wf_graph *g, layout *l)
 {
-    int64_t before = 0, all = 0, sharers = 0, index = 0;
-    for (const wf_weight_name *other = f->weights; other->name; other++) {
+    const wf_family *f = b->m->config.family;
+    int64_t before = 0, all = 0, sharers = 0, index = 0, named = 0;
+    bool alternate = l->row->flags & WF_NAME_ALTERNATE;
+    for (const wf_weight_name *other = f->weights; other->name; other++)
+        named += strcmp(other->hugging_face, l->row->hugging_face) == 0;
+    for (const wf_weight_name *other = f->weights; named > 1 && other->name; other++) {
         char name[WF_NAME_BYTES];
         if (strcmp(other->hugging_face, l->row->hugging_face) != 0)
             continue;
@@ -203,13 +207,17 @@ static void find_range(const wf_graph *g, const wf_family *f, layout *l)
         all += n ? rows_of_node(n) : 0;
         sharers += n != NULL;
     }
-    bool alternate = l->row->flags & WF_NAME_ALTERNATE;
+    if (sharers < 2)
+        return;
+    if (alternate && l->rows * sharers != all)
+        fault(b, "%s has %lld rows, but those that it alternates with have another number",
+              l->node->name, (long long)l->rows);
     l->all = all;
     l->before = alternate ? index : before;
     l->step = alternate ? sharers : 1;
 }
 
-static layout layout_of(const binder *b, const wf_graph *g, const wf_node *n)
+static layout layout_of(binder *b, const wf_graph *g, const wf_node *n)
 {
     char name[WF_NAME_BYTES];
     const wf_dims *s = &n->out[0].shape;
@@ -222,7 +230,7 @@ static layout layout_of(const binder *b, const wf_graph *g, const wf_node *n)
                 .step = 1};
     l.all = l.rows;
     if (m->folder && l.row)
-        find_range(g, m->config.family, &l);
+        find_range(b, g, &l);
     l.split = m->gguf && !wf_store_find(m->store, n->name) && find(m, n->name, 0);
     return l;
 }
@@ -311,13 +319,19 @@ static wf_status bind_state(binder *b, const wf_graph *g, const wf_node *n)
 {
     wf_model *m = b->m;
     char foreign[WF_NAME_BYTES];
+    const int faults = b->count;
     const layout l = layout_of(b, g, n);
+    if (l.matrices > m->store->count && is_per_expert(b, &l)) { /* before anything is allocated */
+        fault(b, "%s has %lld parts, more than the file has tensors", n->name,
+              (long long)l.matrices);
+        return WF_OK;
+    }
     const int parts = parts_of(b, &l);
-    int faults = b->count;
     wf_model_weight_info *w = &m->weight[m->weights];
     *w = (wf_model_weight_info){wf_arena_strdup(&m->arena, n->name), n->out[0].type,
                                 n->out[0].shape, NULL, 0};
-    size_t most = (size_t)(l.matrices > parts ? l.matrices : parts);
+    const bool one_range = l.all == l.rows && !is_transposed(b, &l);
+    const size_t most = (size_t)(one_range || l.matrices < parts ? parts : l.matrices);
     wf_source *source = wf_arena_alloc(&m->arena, most * sizeof *source);
     if (!w->name || !source)
         return WF_ERR_MEMORY;

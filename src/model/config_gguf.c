@@ -391,7 +391,8 @@ static wf_status read_sizes(reader *r)
 static void look_at_tensors(wf_config *c, const wf_store *s)
 {
     c->tied = !wf_store_find(s, "output.weight");
-    c->qkv_bias = c->family->qkv_bias || wf_store_find(s, "blk.0.attn_q.bias");
+    c->qkv_bias = c->family->qkv_bias || wf_store_find(s, "blk.0.attn_q.bias") ||
+                  (c->family->fused_attention && wf_store_find(s, "blk.0.attn_qkv.bias"));
     c->out_bias = wf_store_find(s, "blk.0.attn_output.bias");
     c->mlp_bias = wf_store_find(s, "blk.0.ffn_up.bias");
 }

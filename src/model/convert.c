@@ -22,17 +22,25 @@ wf_status wf_convert_items(wf_convert *c, size_t most)
     return c->item ? WF_OK : WF_ERR_MEMORY;
 }
 
-/* Returns the type of an item's values in the input. */
-static wf_type input_type(const wf_convert_item *item)
-{
-    return item->from     ? item->from->type
-           : item->gather ? item->gather->weight[0]->type
-                          : item->type;
-}
-
 static bool is_block(wf_type type)
 {
     return wf_type_get(type)->kind == WF_KIND_BLOCK;
+}
+
+/* Returns a quantized type that the item's values have in the input and not in the output, or the
+ * output's. */
+static wf_type lost_type(const wf_convert_item *item)
+{
+    const wf_gather *g = item->gather;
+    if (item->from && is_block(item->from->type))
+        return item->from->type;
+    for (int i = 0; g && i < g->weights; i++)
+        for (int k = 0; k < g->weight[i]->sources; k++) {
+            wf_type type = g->weight[i]->source[k].from->type;
+            if (is_block(type) && type != item->type)
+                return type;
+        }
+    return item->type;
 }
 
 /* Merging changes a quantized weight, so that it no longer fits its blocks exactly. */
@@ -55,8 +63,8 @@ wf_status wf_convert_check(const wf_convert *c)
     WF_TRY(check_merged(c));
     for (int i = 0; i < c->items && !c->options->requantize; i++) {
         const wf_convert_item *item = &c->item[i];
-        const wf_type from = input_type(item);
-        if (from != item->type && is_block(from) && is_block(item->type))
+        const wf_type from = lost_type(item);
+        if (from != item->type && is_block(item->type))
             return wf_fail(
                 c->ctx, WF_ERR_USAGE,
                 "%s is already quantized to %s; quantizing it to %s loses more than quantizing the "

@@ -148,9 +148,14 @@ static wf_status add_whole(folder *f, const wf_model_weight_info *const *w,
     const bool plus_one = row->flags & WF_NAME_PLUS_ONE;
     const wf_gather values = {.weight = w, .weights = 1, .add = plus_one ? -1 : 0};
     WF_TRY(wf_convert_take(f->c, *w, item));
-    if (plus_one && f->c->m->folder && (*w)->sources == 1) /* the tensor as it is */
-        item->from = (*w)->source->from, item->gather = NULL;
-    else if (plus_one)
+    if (plus_one && f->c->m->folder && (*w)->sources == 1) { /* the tensor as it is */
+        item->from = (*w)->source->from;
+        item->gather = NULL;
+        item->type = item->from->type;
+        return WF_OK;
+    }
+    const bool stack = (*w)->shape.n > 2 && row->flags & WF_NAME_TRANSPOSED;
+    if (plus_one || (stack && item->from))
         WF_TRY(gather(f, item, &values));
     if ((*w)->shape.n < 2)
         return type_of_vector(f, *w, values.add, &item->type);
@@ -168,6 +173,7 @@ static wf_status add_experts(folder *f, const wf_model_weight_info *const *w,
 {
     wf_convert *c = f->c;
     const wf_dims *s = &(*w)->shape;
+    wf_assert(s->n > 2 && !(row->flags & ~WF_NAME_TRANSPOSED)); /* as family.h says */
     const int64_t experts = wf_dims_rows(s) / s->d[s->n - 2], rows = s->d[s->n - 2];
     for (int64_t e = 0; e < experts; e++) {
         char name[WF_NAME_BYTES];
@@ -202,8 +208,12 @@ static wf_status add_shared(folder *f, const wf_model_weight_info *const *w, int
         item->transposed = true;
         item->shape = swapped(item->shape);
     }
-    if (item->shape.n < 2)
-        item->type = f->type;
+    for (int i = 0; i < count; i++) { /* a type that holds all of them */
+        wf_type type = type_of_matrix(f, w[i]);
+        if (item->shape.n < 2)
+            WF_TRY(type_of_vector(f, w[i], 0, &type));
+        item->type = i == 0 || type == item->type ? type : WF_F32;
+    }
     return gather(f, item, &values);
 }
 
@@ -225,7 +235,7 @@ static wf_status find_sharers(folder *f, const wf_model_weight_info *w, const wf
         if (strcmp(rows[i].hugging_face, row->hugging_face) != 0)
             continue;
         wf_family_sibling(row, &rows[i], w->name, name);
-        const wf_model_weight_info *other = wf_model_find_weight(c->m, name);
+        const wf_model_weight_info *other = &rows[i] == row ? w : wf_model_find_weight(c->m, name);
         if (other)
             (*list)[(*count)++] = other;
     }

@@ -28,7 +28,9 @@ static int64_t matrix_rows(const wf_model_weight_info *w)
 wf_status wf_convert_take(wf_convert *c, const wf_model_weight_info *w, wf_convert_item *item)
 {
     const wf_stored *whole = wf_weight_whole(w);
-    if (whole && whole->data) {
+    /* Elements of a vector may be reordered, which blocks are not made for. */
+    const bool blocks = w->shape.n == 1 && whole && whole->type != w->type;
+    if (whole && whole->data && !blocks) {
         item->from = whole;
         item->transpose = w->source->transposed;
         return WF_OK;
@@ -46,7 +48,7 @@ wf_status wf_convert_take(wf_convert *c, const wf_model_weight_info *w, wf_conve
 int64_t wf_convert_input_bytes(const wf_convert_item *item)
 {
     const wf_gather *g = item->gather;
-    double bytes = item->from ? (double)item->from->bytes : 0, all = 0;
+    double bytes = item->from && !g ? (double)item->from->bytes : 0, all = 0;
     for (int i = 0; g && i < g->weights; i++) {
         bytes += (double)wf_weight_stored_bytes(g->weight[i]);
         all += (double)wf_dims_count(&g->weight[i]->shape);

@@ -19,7 +19,8 @@
 
 /*
  * Rows with the same Hugging Face name share one tensor: its rows are theirs, in the order of the
- * table. "%e" in a Hugging Face name is an expert: one tensor each, stacked in GGUF files.
+ * table. "%e" in a Hugging Face name is an expert: one tensor each, stacked in GGUF files. Such a
+ * name is not shared, and its only possible flag is WF_NAME_TRANSPOSED.
  */
 typedef struct {
     const char *name;         /* "blk.%d.attn_q": %d is the layer */

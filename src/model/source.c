@@ -26,11 +26,17 @@ const wf_stored *wf_weight_whole(const wf_model_weight_info *w)
     return whole ? s->from : NULL;
 }
 
+size_t wf_source_bytes(const wf_model_weight_info *w, int source)
+{
+    const wf_source *s = &w->source[source];
+    return wf_type_bytes(s->from->type, s->rows * columns_of(w));
+}
+
 size_t wf_weight_stored_bytes(const wf_model_weight_info *w)
 {
     size_t bytes = 0;
     for (int i = 0; i < w->sources; i++)
-        bytes += wf_type_bytes(w->source[i].from->type, w->source[i].rows * columns_of(w));
+        bytes += wf_source_bytes(w, i);
     return bytes;
 }
 

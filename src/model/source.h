@@ -33,7 +33,8 @@ typedef struct {
 /* Returns the tensor that is the weight, with all its rows in order; NULL if there is none. It may
  * still be transposed and of another type. */
 const wf_stored *wf_weight_whole(const wf_model_weight_info *w);
-/* Returns the bytes that the weight takes in its files. */
+/* Return the bytes that one source and the whole weight take in their files. */
+size_t wf_source_bytes(const wf_model_weight_info *w, int source);
 size_t wf_weight_stored_bytes(const wf_model_weight_info *w);
 
 /* Returns the source if the state can use the file's bytes in place: they lie together, and type,
