@@ -87,6 +87,16 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         set(warnings ${warnings},-Werror)
         set(nvcc_werror -Werror all-warnings)
     endif()
+    # Flags that compile device code quickly: a third of the time, or half of it with an older nvcc.
+    execute_process(COMMAND ${WEFT_NVCC} --help OUTPUT_VARIABLE nvcc_help ERROR_QUIET)
+    set(quick -Xcicc -O1 -Xptxas -O0)
+    if(nvcc_help MATCHES "Ofast-compile")
+        set(quick -Ofc max)
+    endif()
+    set(compress size)
+    if(NOT WEFT_CUDA_OPTIMIZE)
+        set(compress none)
+    endif()
     # Files called hopper*.cu have kernels for compute capability 9.0 only.
     foreach(source IN LISTS cuda_kernel_sources)
         get_filename_component(name ${source} NAME_WE)
@@ -110,13 +120,13 @@ if(WEFT_NVCC AND WEFT_CUDA_INCLUDE AND WEFT_CUDART AND NOT WEFT_CUDA STREQUAL "O
         if(NOT WEFT_CUDA_OPTIMIZE)
             set(host_optimize -O0) # launchers: a third of the time to compile elementwise.cu
             if(NOT name MATCHES "^hopper")
-                list(APPEND codes -Xcicc -O1 -Xptxas -O0)
+                list(APPEND codes ${quick})
             endif()
         endif()
         set(object ${PROJECT_BINARY_DIR}/cuda/${name}.o)
         add_custom_command(OUTPUT ${object}
             COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/cuda
-            COMMAND ${WEFT_NVCC} -std=c++20 ${host_optimize} ${codes} --compress-mode=size
+            COMMAND ${WEFT_NVCC} -std=c++20 ${host_optimize} ${codes} --compress-mode=${compress}
                 -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
                 -Xcompiler -fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,${warnings}
                 ${nvcc_werror} -MD -MF ${object}.d -c ${source} -o ${object}
