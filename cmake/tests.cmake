@@ -123,7 +123,10 @@ endfunction()
 
 # Whole models on a device with kernels for core ops only.
 weft_test_again(parity_core test_parity WEFT_PARITY_DEVICE=core)
-weft_test_again(windows_reference test_windows WEFT_CPU=reference)
+# Sanitized, the test "windows" covers these kernels: it also runs on a device of core ops.
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    weft_test_again(windows_reference test_windows WEFT_CPU=reference)
+endif()
 
 # Whole models and training in narrow types once more, on a PJRT plugin; the tests are skipped without one.
 # Release only: nearly all of the time is the plugin's, which is not sanitized. XLA compiles these graphs

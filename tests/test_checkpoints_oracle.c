@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "support.h"
+
 #define SECONDS 8
 
 static void test_oracle(void **state)
@@ -29,8 +31,9 @@ static void test_oracle(void **state)
     if (there)
         fclose(there);
     snprintf(command, sizeof command,
-             "'%s' -B tests/oracle/checkpoints.py '%s' --seconds %d --count 14%s%s",
-             there ? python : "python3", tool, SECONDS, seed ? " --seed " : "", seed ? seed : "");
+             "'%s' -B tests/oracle/checkpoints.py '%s' --seconds %d --count %d%s%s",
+             there ? python : "python3", tool, SECONDS, wt_cases(14), seed ? " --seed " : "",
+             seed ? seed : "");
     int status = system(command);
     if (WIFEXITED(status) && (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127)) {
         print_message("skipped: there is no Python with the package numpy\n");

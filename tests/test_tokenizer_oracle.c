@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include "support.h"
+
 #include "base/sanitize.h"
 
 #if WF_ADDRESS_SANITIZER
@@ -45,7 +47,7 @@ static void run_oracle(const char *script, int count)
 static void test_texts(void **state)
 {
     (void)state;
-    run_oracle("tokenizers.py", TEXTS);
+    run_oracle("tokenizers.py", wt_cases(TEXTS));
 }
 
 static void test_added_tokens(void **state)
