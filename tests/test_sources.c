@@ -341,6 +341,24 @@ static void wrong_tensors_are_refused(void **state)
 
 #define QKV ".attn_qkv.weight"
 
+/* Declares a tensor in pass 0. In pass 1 writes its values, of type `from`, as type `to`. */
+static void put_tensor(wf_ctx *ctx, wf_gguf_writer *w, int pass, const char *name,
+                       const wf_dims *shape, wf_type from, const void *data, wf_type to)
+{
+    const int64_t count = wf_dims_count(shape);
+    if (pass == 0) {
+        wt_ok(ctx, wf_gguf_write_tensor(w, name, to, shape));
+        return;
+    }
+    float *x = wf_mem_array(ctx, (size_t)count, sizeof *x);
+    void *out = wf_mem_new(ctx, wf_type_bytes(to, count));
+    wf_convert_to_f32(from, data, x, count);
+    wf_convert_from_f32(to, x, out, count);
+    wt_ok(ctx, wf_gguf_write_data(w, out, wf_type_bytes(to, count)));
+    wf_mem_free(ctx, out);
+    wf_mem_free(ctx, x);
+}
+
 /* Copies a GGUF file of Phi-3. attn_qkv becomes three tensors; values get type `v`, and
  * `extra` rows move from the queries to the keys. */
 static void split_file(wf_ctx *ctx, const wf_model *m, const char *path, wf_type v, int64_t extra)
@@ -366,20 +384,10 @@ static void split_file(wf_ctx *ctx, const wf_model *m, const char *path, wf_type
                 char name[80];
                 const wf_type type = k == 2 ? v : t->type;
                 const wf_dims shape = {2, {rows[k], t->shape.d[1]}};
-                const int64_t count = wf_dims_count(&shape);
-                float *x = wf_mem_array(ctx, (size_t)count, sizeof *x);
-                uint8_t *out = wf_mem_new(ctx, wf_type_bytes(type, count));
                 snprintf(name, sizeof name, "%.*s.attn_%c.weight", (int)(at - t->name), t->name,
                          "qkv"[k]);
-                wf_convert_to_f32(t->type, data, x, count);
-                wf_convert_from_f32(type, x, out, count);
-                data += wf_type_bytes(t->type, count);
-                if (pass == 0)
-                    wt_ok(ctx, wf_gguf_write_tensor(w, name, type, &shape));
-                else
-                    wt_ok(ctx, wf_gguf_write_data(w, out, wf_type_bytes(type, count)));
-                wf_mem_free(ctx, out);
-                wf_mem_free(ctx, x);
+                put_tensor(ctx, w, pass, name, &shape, t->type, data, type);
+                data += wf_type_bytes(t->type, wf_dims_count(&shape));
             }
         }
         if (pass == 0)
@@ -458,18 +466,8 @@ static void retype_file(wf_ctx *ctx, const wf_model *m, const char *path, const 
     for (int pass = 0; pass < 2; pass++) {
         for (int i = 0; i < m->store->count; i++) {
             const wf_stored *t = &m->store->tensor[i];
-            const int64_t count = wf_dims_count(&t->shape);
-            const wf_type to = strstr(t->name, suffix) ? type : t->type;
-            float *x = wf_mem_array(ctx, (size_t)count, sizeof *x);
-            void *out = wf_mem_new(ctx, wf_type_bytes(to, count));
-            wf_convert_to_f32(t->type, t->data, x, count);
-            wf_convert_from_f32(to, x, out, count);
-            if (pass == 0)
-                wt_ok(ctx, wf_gguf_write_tensor(w, t->name, to, &t->shape));
-            else
-                wt_ok(ctx, wf_gguf_write_data(w, out, wf_type_bytes(to, count)));
-            wf_mem_free(ctx, out);
-            wf_mem_free(ctx, x);
+            put_tensor(ctx, w, pass, t->name, &t->shape, t->type, t->data,
+                       strstr(t->name, suffix) ? type : t->type);
         }
         if (pass == 0)
             wt_ok(ctx, wf_gguf_write_begin(w));

@@ -48,9 +48,9 @@ void wf_ctx_set_log(wf_ctx *ctx, wf_log_fn *fn, void *user)
     ctx->log_user = user;
 }
 
+static void compose(char out[WF_MESSAGE_BYTES], const char *fmt, va_list args) WF_PRINTF(2, 0);
 /* Formats one line of UTF-8 without terminal control characters, whatever foreign text the
  * arguments contain. Uses a separate buffer, because the arguments may include the old message. */
-static void compose(char out[WF_MESSAGE_BYTES], const char *fmt, va_list args) WF_PRINTF(2, 0);
 static void compose(char out[WF_MESSAGE_BYTES], const char *fmt, va_list args)
 {
     char raw[WF_MESSAGE_BYTES], one[WF_TEXT_ESCAPE];

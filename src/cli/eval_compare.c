@@ -67,21 +67,19 @@ static size_t most_likely(const float *logits, size_t vocab)
 }
 
 /* KL = sum over k of p_k (log p_k - log q_k), with log p_k = base_k - log_sum(base). */
-void wf_comparison_add(wf_comparison *c, size_t i, const float *logits, int32_t target)
+void wf_comparison_add(wf_comparison *c, size_t i, const float *logits, int32_t target, double nats)
 {
     const float *base = c->logits + i * c->vocab;
-    double nats = wf_eval_nats(base, c->vocab, target);
-    double base_sum = nats + (double)base[target];
-    double sum = wf_eval_nats(logits, c->vocab, target) + (double)logits[target], kl = 0;
+    double base_nats = wf_eval_nats(base, c->vocab, target), kl = 0;
+    double base_sum = base_nats + (double)base[target], sum = nats + (double)logits[target];
     for (size_t k = 0; k < c->vocab; k++) {
         double log_p = (double)base[k] - base_sum, p = exp(log_p);
         if (p > 0) /* 0 log 0 is 0 */
             kl += p * (log_p - ((double)logits[k] - sum));
     }
-    c->nats += nats;
+    c->nats += base_nats;
     c->kl += kl;
     c->same += most_likely(base, c->vocab) == most_likely(logits, c->vocab);
-    c->count++;
 }
 
 void wf_comparison_end(wf_comparison *c)

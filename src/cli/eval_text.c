@@ -90,9 +90,10 @@ static wf_status add_loss(void *user, size_t i, const float *logits, size_t voca
         return WF_OK;
     /* The index in ids of the predicted token: bos shifts the window by one. */
     size_t place = v->at + i + (v->bos < 0);
-    v->nats += wf_eval_nats(logits, vocab, v->window[i + 1]);
+    const double nats = wf_eval_nats(logits, vocab, v->window[i + 1]);
+    v->nats += nats;
     if (v->o->against)
-        wf_comparison_add(&v->comparison, i, logits, v->window[i + 1]);
+        wf_comparison_add(&v->comparison, i, logits, v->window[i + 1], nats);
     v->counted++;
     v->bytes += v->end[place] - (place > 0 ? v->end[place - 1] : 0);
     if (!wf_engine_set.quiet)
@@ -130,9 +131,9 @@ static wf_status run_windows(evaluation *v)
 
 /* ---- Results ---- */
 
-static void print_comparison(const wf_comparison *c)
+static void print_comparison(const wf_comparison *c, size_t counted)
 {
-    const double count = (double)c->count;
+    const double count = (double)counted;
     printf("--against    perplexity %.4f\n", exp(c->nats / count));
     printf("KL           %.6f nats per token\n", c->kl / count);
     printf("same token   %.2f%% (the most likely one)\n", 100 * (double)c->same / count);
@@ -146,7 +147,7 @@ static void print_results(const evaluation *v)
     if (v->bytes > 0)
         printf("bits/byte    %.4f\n", v->nats / log(2) / (double)v->bytes);
     if (v->o->against)
-        print_comparison(&v->comparison);
+        print_comparison(&v->comparison, v->counted);
     printf("counted      %zu of %zu token%s, %zu byte%s, in %zu window%s of %lld tokens, %s\n",
            v->counted, v->count, WF_PLURAL(v->count), v->bytes, WF_PLURAL(v->bytes), v->windows,
            WF_PLURAL(v->windows), (long long)v->e->context,
@@ -161,11 +162,11 @@ static void put_real(wf_json *j, const char *key, double value)
     wf_json_double(j, value);
 }
 
-static void put_comparison(wf_json *j, const wf_comparison *c)
+static void put_comparison(wf_json *j, const wf_comparison *c, size_t counted)
 {
-    put_real(j, "against_perplexity", exp(c->nats / (double)c->count));
-    put_real(j, "kl_divergence", c->kl / (double)c->count);
-    put_real(j, "same_top_token", (double)c->same / (double)c->count);
+    put_real(j, "against_perplexity", exp(c->nats / (double)counted));
+    put_real(j, "kl_divergence", c->kl / (double)counted);
+    put_real(j, "same_top_token", (double)c->same / (double)counted);
 }
 
 static void print_json(const evaluation *v)
@@ -190,7 +191,7 @@ static void print_json(const evaluation *v)
     for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
         put_real(&j, reals[i].key, reals[i].value);
     if (v->o->against)
-        put_comparison(&j, &v->comparison);
+        put_comparison(&j, &v->comparison, v->counted);
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         wf_json_key(&j, counts[i].key);
         wf_json_int(&j, counts[i].value);

@@ -66,6 +66,8 @@ typedef struct {
 wf_status wf_convert_items(wf_convert *c, size_t most);
 /* Gives an item the values of one whole weight: its tensor if it is one, else gathered. */
 wf_status wf_convert_take(wf_convert *c, const wf_model_weight_info *w, wf_convert_item *item);
+/* Gives an item gathered values; copies the description. */
+wf_status wf_convert_take_gathered(wf_convert *c, const wf_gather *values, wf_convert_item *item);
 /* Returns the bytes that an item's values take in the input. */
 int64_t wf_convert_input_bytes(const wf_convert_item *item);
 /* Fails for conversions between different block types, unless the options allow them. */

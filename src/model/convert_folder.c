@@ -119,19 +119,6 @@ static wf_status choose_type(folder *f)
 
 /* ---- Weights ---- */
 
-/* Makes an item of a weight's values, which are not one tensor of the input. */
-static wf_status gather(folder *f, wf_convert_item *item, const wf_gather *values)
-{
-    wf_gather *copy = wf_arena_alloc(&f->c->arena, sizeof *copy);
-    if (!copy)
-        return WF_ERR_MEMORY;
-    *copy = *values;
-    item->from = NULL;
-    item->transpose = false;
-    item->gather = copy;
-    return WF_OK;
-}
-
 /* Swaps the last two axes. */
 static wf_dims swapped(wf_dims s)
 {
@@ -156,7 +143,7 @@ static wf_status add_whole(folder *f, const wf_model_weight_info *const *w,
     }
     const bool stack = (*w)->shape.n > 2 && row->flags & WF_NAME_TRANSPOSED;
     if (plus_one || (stack && item->from))
-        WF_TRY(gather(f, item, &values));
+        WF_TRY(wf_convert_take_gathered(f->c, &values, item));
     if ((*w)->shape.n < 2)
         return type_of_vector(f, *w, values.add, &item->type);
     if (row->flags & WF_NAME_TRANSPOSED) {
@@ -186,7 +173,7 @@ static wf_status add_experts(folder *f, const wf_model_weight_info *const *w,
                                   .transposed = row->flags & WF_NAME_TRANSPOSED};
         if (!item->name)
             return WF_ERR_MEMORY;
-        WF_TRY(gather(f, item, &values));
+        WF_TRY(wf_convert_take_gathered(f->c, &values, item));
         if (item->transposed)
             item->shape = swapped(item->shape);
     }
@@ -214,7 +201,7 @@ static wf_status add_shared(folder *f, const wf_model_weight_info *const *w, int
             WF_TRY(type_of_vector(f, w[i], 0, &type));
         item->type = i == 0 || type == item->type ? type : WF_F32;
     }
-    return gather(f, item, &values);
+    return wf_convert_take_gathered(f->c, &values, item);
 }
 
 /* Lists the weights with the same tensor in the folder, in the order of the table. */

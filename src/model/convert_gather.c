@@ -9,20 +9,27 @@
 #include "base/mem.h"
 #include "model/convert.h"
 
-static int64_t columns_of(const wf_model_weight_info *w)
-{
-    return w->shape.n > 1 ? wf_dims_last(&w->shape) : 1;
-}
-
 static int64_t rows_of(const wf_model_weight_info *w)
 {
-    return wf_dims_count(&w->shape) / columns_of(w);
+    return wf_dims_count(&w->shape) / wf_weight_columns(w);
 }
 
 /* Returns the rows of one matrix of a stack; all rows if it is none. */
 static int64_t matrix_rows(const wf_model_weight_info *w)
 {
     return w->shape.n > 2 ? w->shape.d[w->shape.n - 2] : rows_of(w);
+}
+
+wf_status wf_convert_take_gathered(wf_convert *c, const wf_gather *values, wf_convert_item *item)
+{
+    wf_gather *copy = wf_arena_alloc(&c->arena, sizeof *copy);
+    if (!copy)
+        return WF_ERR_MEMORY;
+    *copy = *values;
+    item->from = NULL;
+    item->transpose = false;
+    item->gather = copy;
+    return WF_OK;
 }
 
 wf_status wf_convert_take(wf_convert *c, const wf_model_weight_info *w, wf_convert_item *item)
@@ -35,14 +42,11 @@ wf_status wf_convert_take(wf_convert *c, const wf_model_weight_info *w, wf_conve
         item->transpose = w->source->transposed;
         return WF_OK;
     }
-    wf_gather *gather = wf_arena_alloc(&c->arena, sizeof *gather);
     const wf_model_weight_info **list = wf_arena_alloc(&c->arena, sizeof *list);
-    if (!gather || !list)
+    if (!list)
         return WF_ERR_MEMORY;
     *list = w;
-    *gather = (wf_gather){.weight = list, .weights = 1};
-    item->gather = gather;
-    return WF_OK;
+    return wf_convert_take_gathered(c, &(wf_gather){.weight = list, .weights = 1}, item);
 }
 
 int64_t wf_convert_input_bytes(const wf_convert_item *item)
@@ -116,7 +120,7 @@ typedef struct {
 static void place(const wf_config *config, const wf_model_weight_info *w, const places *p,
                   wf_type type, const uint8_t *from, uint8_t *to)
 {
-    const size_t row = wf_type_bytes(type, columns_of(w));
+    const size_t row = wf_type_bytes(type, wf_weight_columns(w));
     for (int64_t i = 0; i < rows_of(w); i++) {
         int64_t at = i / matrix_rows(w) * p->all + p->first + i % matrix_rows(w) * p->step;
         memcpy(to + (size_t)at * row, from + (size_t)wf_rows_source(config, p->order, i) * row,
@@ -166,7 +170,8 @@ static wf_status gather_some(wf_convert *c, const wf_convert_item *item, wf_type
     if (!*data)
         return WF_ERR_MEMORY;
     memcpy(*data,
-           (const uint8_t *)c->kept.data + wf_type_bytes(type, item->gather->first * columns_of(w)),
+           (const uint8_t *)c->kept.data +
+               wf_type_bytes(type, item->gather->first * wf_weight_columns(w)),
            bytes);
     return WF_OK;
 }

@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-static int64_t columns_of(const wf_model_weight_info *w)
+int64_t wf_weight_columns(const wf_model_weight_info *w)
 {
     return w->shape.n > 1 ? wf_dims_last(&w->shape) : 1;
 }
@@ -29,7 +29,7 @@ const wf_stored *wf_weight_whole(const wf_model_weight_info *w)
 size_t wf_source_bytes(const wf_model_weight_info *w, int source)
 {
     const wf_source *s = &w->source[source];
-    return wf_type_bytes(s->from->type, s->rows * columns_of(w));
+    return wf_type_bytes(s->from->type, s->rows * wf_weight_columns(w));
 }
 
 size_t wf_weight_stored_bytes(const wf_model_weight_info *w)
@@ -43,7 +43,7 @@ size_t wf_weight_stored_bytes(const wf_model_weight_info *w)
 uint64_t wf_weight_offset(const wf_model_weight_info *w)
 {
     const wf_source *s = w->source;
-    return s->from->offset + wf_type_bytes(w->type, s->first * columns_of(w));
+    return s->from->offset + wf_type_bytes(w->type, s->first * wf_weight_columns(w));
 }
 
 const wf_source *wf_weight_in_place(const wf_model_weight_info *w)
@@ -104,7 +104,7 @@ static wf_status convert_rows(wf_ctx *ctx, const wf_source *s, int64_t columns, 
 
 wf_status wf_weight_read(wf_ctx *ctx, const wf_model_weight_info *w, void *to)
 {
-    const int64_t columns = columns_of(w);
+    const int64_t columns = wf_weight_columns(w);
     uint8_t *at = to;
     for (int i = 0; i < w->sources; i++) {
         const wf_source *s = &w->source[i];

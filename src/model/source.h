@@ -30,6 +30,8 @@ typedef struct {
     int sources;
 } wf_model_weight_info;
 
+/* Returns the columns of the weight as a matrix. */
+int64_t wf_weight_columns(const wf_model_weight_info *w);
 /* Returns the tensor that is the weight, with all its rows in order; NULL if there is none. It may
  * still be transposed and of another type. */
 const wf_stored *wf_weight_whole(const wf_model_weight_info *w);
