@@ -590,6 +590,12 @@ static void test_program(void **state)
         0);
     wt_program_fails(&p, 2, "tokenize --train -o \"$D\" --overwrite", "the texts are missing");
     wt_program_fails(&p, 2, "tokenize --train README.md", "the output is missing");
+    /* A link among the files that the program names is not followed, dangling or not. */
+    assert_int_equal(
+        wt_program_shell(&p, "mkdir \"$D/l\" && ln -s ../new \"$D/l/tokenizer_config.json\""), 0);
+    wt_program_fails(&p, 2, "tokenize --train README.md -o \"$D/l\"", "is a link");
+    assert_int_equal(
+        wt_program_shell(&p, "test ! -e \"$D/new\" && test ! -e \"$D/l/tokenizer.json\""), 0);
     wt_program_fails(&p, 1, "tokenize --train README.md -o \"$D/no\"", "the folder does not exist");
     wt_program_fails(&p, 1, "tokenize --train README.md -o \"$D/no/a.gguf\"",
                      "the folder does not exist");

@@ -150,9 +150,16 @@ static wf_status check_files(wf_arena *arena, char *const *operands, int count,
     static const char *const names[] = {"tokenizer.json", "tokenizer_config.json"};
     if (to_gguf())
         return check_file(arena->ctx, set.out, operands, count, files);
-    for (int i = 0; i < 2; i++)
-        WF_TRY(
-            check_file(arena->ctx, wf_path_join(arena, set.out, names[i]), operands, count, files));
+    for (int i = 0; i < 2; i++) {
+        const char *path = wf_path_join(arena, set.out, names[i]);
+        WF_TRY(check_file(arena->ctx, path, operands, count, files));
+        /* A link that the user has not named may lead anywhere, even if its target is missing. */
+        if (!set.overwrite && wf_path_is_link(path))
+            return wf_fail(arena->ctx, WF_ERR_USAGE,
+                           "'%s' is a link; choose another folder, or write to the link's target "
+                           "with --overwrite",
+                           path);
+    }
     return WF_OK;
 }
 

@@ -474,7 +474,8 @@ def main():
         case = seed + i
         i += 1
         rng = random.Random(case)
-        kind = options.only or rng.choice(["traps", "files"])
+        kind = rng.choice(["traps", "files"])  # drawn always, so that --only leaves a seed its attack
+        kind = options.only or kind
         try:
             {"traps": attack_traps, "files": attack_files}[kind](program, rng, root, inputs)
             counts[kind] += 1
