@@ -46,6 +46,13 @@ static const char *const fixtures[] = {
 
 enum { MOST_TOKENS = 64, MOST_WEIGHTS = 128, PROJECTIONS = 8 };
 
+/* WEFT_FAMILIES_DEVICE=NAME: the device that trains. */
+static const char *device_name(void)
+{
+    const char *name = getenv("WEFT_FAMILIES_DEVICE");
+    return name ? name : "cpu:2";
+}
+
 /* A model on a device with the batch of train.json. */
 typedef struct {
     wt_run r;
@@ -306,7 +313,7 @@ static void follow(wf_ctx *ctx, const char *device, const char *name, int steps)
 static void gradients_and_steps(void **state)
 {
     for (int i = 0; i < FIXTURES; i++)
-        follow(*state, "cpu", fixtures[i], 10);
+        follow(*state, device_name(), fixtures[i], 10);
 }
 
 /* The gradients lowered to core ops. */
@@ -413,7 +420,7 @@ static void resumes_bitwise(void **state)
     wf_ctx *ctx = *state;
     const int count = wt_cases(FIXTURES);
     wf_device *device;
-    wt_ok(ctx, wf_device_open(ctx, "cpu:2", &device));
+    wt_ok(ctx, wf_device_open(ctx, device_name(), &device));
     for (int i = 0; i < count; i++) {
         const char *name = fixtures[((uint64_t)i + wt_seed()) % FIXTURES];
         wt_scratch scratch;
@@ -439,7 +446,7 @@ static float *logits_of(wf_ctx *ctx, const wt_reference *r, const char *path, co
     const wf_generator_options o = {.context = (int64_t)(r->prompt_count + r->greedy_count),
                                     .lora = &lora,
                                     .loras = adapter != NULL};
-    wt_talker t = wt_talker_open(ctx, "cpu", path, &o);
+    wt_talker t = wt_talker_open(ctx, device_name(), path, &o);
     float *logits = wt_logits(ctx, t.generator, r->prompt, r->prompt_count, r->vocab);
     wt_talker_close(&t);
     return logits;
@@ -483,7 +490,7 @@ static void adapters(void **state)
     wf_ctx *ctx = *state;
     const int count = wt_cases(FIXTURES);
     wf_device *device;
-    wt_ok(ctx, wf_device_open(ctx, "cpu:2", &device));
+    wt_ok(ctx, wf_device_open(ctx, device_name(), &device));
     for (int i = 0; i < count; i++) {
         const char *name = fixtures[((uint64_t)i + wt_seed()) % FIXTURES];
         wt_scratch scratch;
@@ -519,7 +526,7 @@ static void names_of_peft(void **state)
     };
     wf_ctx *ctx = *state;
     wf_device *device;
-    wt_ok(ctx, wf_device_open(ctx, "cpu:2", &device));
+    wt_ok(ctx, wf_device_open(ctx, device_name(), &device));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char path[256], name[256];
         wt_scratch scratch;

@@ -44,9 +44,12 @@ fi
 
 log "every op against the reference"
 "$weft" selftest --device "$device" || failed=1
-log "models and training against PyTorch, guarantees of training, invalid input"
-for test in parity curves device_train bad_data; do
-    WEFT_PARITY_DEVICE=$device WEFT_CURVES_DEVICE=$device WEFT_TRAIN_DEVICE=$device WEFT_BAD_DATA_DEVICE=$device \
-        "$build/tests/test_$test" || failed=1
+log "models, families and training against PyTorch and transformers, guarantees of training, invalid input"
+for variable in PARITY CURVES TRAIN BAD_DATA COPIES PRECISION OPTIMIZER MODELS FAMILIES WINDOWS; do
+    export "WEFT_${variable}_DEVICE=$device"
+done
+for test in parity curves device_train bad_data copies loss_scale optimizer families_train models models_written windows; do
+    log "$test"
+    "$build/tests/test_$test" || failed=1
 done
 exit $failed
