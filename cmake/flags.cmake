@@ -19,6 +19,11 @@ set(CMAKE_C_FLAGS_SANITIZE
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU" AND CMAKE_C_COMPILER_VERSION MATCHES "^13[.]")
     string(APPEND CMAKE_C_FLAGS_SANITIZE " --param=asan-use-after-return=0")
 endif()
+# Programs at fixed addresses need no relocations. Position-independent, each start of a sanitized program would
+# write 20 MB of pages and take 1.5 times as long.
+if(CMAKE_BUILD_TYPE STREQUAL "Sanitize" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+    add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-no-pie>)
+endif()
 set(CMAKE_C_FLAGS_THREAD "-O1 -g1 -fsanitize=thread -fno-omit-frame-pointer")
 
 # Results must depend only on the source: the compiler must not contract or reorder floating-point

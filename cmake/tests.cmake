@@ -130,8 +130,10 @@ endif()
 
 # Whole models and training in narrow types once more, on a PJRT plugin; the tests are skipped without one.
 # Release only: nearly all of the time is the plugin's, which is not sanitized. XLA compiles these graphs
-# without optimisation, in half the time. curves_pjrt, selftest_pjrt and the long tests use the default level.
-set(unoptimised XLA_FLAGS=--xla_backend_optimization_level=0)
+# without optimisation and without its fusion emitters, in a third of the time. curves_pjrt, selftest_pjrt and the
+# long tests use the defaults.
+set(unoptimised
+    "XLA_FLAGS=--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set(plugin pjrt:${PROJECT_SOURCE_DIR}/build-pjrt/xla_cpu_pjrt.so)
     set(long pjrt_real_default_long curves_pjrt_all_long)
