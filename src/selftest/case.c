@@ -28,22 +28,7 @@ static void *case_alloc(wf_case *c, int64_t count, size_t size)
     return p;
 }
 
-/* Copies the blocks whose indices are in v, and replaces the indices by the decoded values. */
-static void gather_blocks(wf_case *c, wf_type type, double *v, uint8_t *to, int64_t count)
-{
-    const wf_type_info *info = wf_type_get(type);
-    size_t bytes = (size_t)info->block_bytes;
-    for (int64_t i = 0; i < count; i += info->block, to += bytes) {
-        if (isnan(v[i]))
-            memset(to, 0xFF, bytes); /* poison: NaN scales */
-        else
-            memcpy(to, c->blocks + (size_t)v[i] / (size_t)info->block * bytes, bytes);
-        for (int k = 0; k < info->block; k++)
-            v[i + k] = wf_number_of_block(type, to, k);
-    }
-}
-
-wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool state)
+wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, void *bytes, bool state)
 {
     if (c->operands == WF_CASE_OPERANDS) {
         c->status = wf_fail(c->ctx, WF_ERR_INTERNAL, "selftest: a case has more than %d operands",
@@ -57,17 +42,11 @@ wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool
     o->value = (state ? wf_state : wf_input)(c->g, name, type, (int)dims.n, dims.d);
     if (!o->value)
         return NULL;
-    int64_t count = wf_dims_count(&dims);
     o->node = o->value->node;
     o->v = v;
-    o->size = wf_type_bytes(type, count);
-    o->bytes = case_alloc(c, (int64_t)o->size, 1);
-    if (!o->bytes)
-        return NULL;
-    if (wf_type_get(type)->kind == WF_KIND_BLOCK)
-        gather_blocks(c, type, v, o->bytes, count);
-    else
-        wf_numbers_store(type, v, o->bytes, count);
+    o->bytes = bytes;
+    o->size = wf_type_bytes(type, wf_dims_count(&dims));
+    o->after = c->rng;
     c->operands++;
     return o->value;
 }
@@ -92,21 +71,48 @@ wf_value *wf_case_state_copy(wf_case *c, wf_value *state)
     return o->value;
 }
 
+/* Makes an operand of values and the elements that hold them. */
+static wf_value *place(wf_case *c, wf_type type, wf_dims dims, double *v, void *bytes, bool state)
+{
+    if (!v || !bytes)
+        return NULL;
+    /* States cannot be views: updates need the state itself. */
+    if (state || c->views == 0)
+        return wf_case_source(c, type, dims, v, bytes, state);
+    wf_value *value = wf_case_view(c, type, dims, v, bytes, c->views);
+    if (value)
+        c->operand[c->operands - 1].value = value;
+    return value;
+}
+
 /* Rounds the values to the type and makes them an operand. */
 static wf_value *operand(wf_case *c, wf_type type, wf_dims dims, double *v, bool state)
 {
     if (!v)
         return NULL;
     int64_t count = wf_dims_count(&dims);
+    void *bytes = case_alloc(c, (int64_t)wf_type_bytes(type, count), 1);
+    if (!bytes)
+        return NULL;
     for (int64_t i = 0; i < count; i++)
         v[i] = wf_number_round(type, v[i]);
-    /* States cannot be views: updates need the state itself. */
-    if (state || c->views == 0)
-        return wf_case_source(c, type, dims, v, state);
-    wf_value *value = wf_case_view(c, type, dims, v, c->views);
-    if (value)
-        c->operand[c->operands - 1].value = value;
-    return value;
+    wf_numbers_store(type, v, bytes, count);
+    return place(c, type, dims, v, bytes, state);
+}
+
+/* Returns whether the first build has made the next operand. */
+static bool repeats(const wf_case *c)
+{
+    return c->first && c->operands < c->first->operands;
+}
+
+/* Makes the next operand with the values of the first build, and continues its random stream. */
+static wf_value *again(wf_case *c)
+{
+    const wf_operand *o = &c->first->operand[c->operands];
+    const wf_value *x = &o->node->out[0];
+    c->rng = o->after;
+    return place(c, x->type, x->shape, o->v, o->bytes, o->node->op == WF_OP_state);
 }
 
 /* Draws uniform values in [lo, hi), integers in [lo, hi], one random word per element. Not rounded
@@ -127,37 +133,41 @@ static double *draw(wf_case *c, wf_type type, wf_dims dims, double lo, double hi
  * search for the best scales, which would otherwise take longer than the op and its reference. */
 #define DISTINCT_BLOCKS 32
 
-/* Quantizes the first elements of v into c->blocks, and replaces each element of v by the index of
- * an element there. Elements of one block stay together. */
-static bool make_blocks(wf_case *c, wf_type type, const wf_dims *dims, double *v)
+/* Returns the blocks of an operand: quantizes the first blocks of v, and repeats these in random
+ * order. Replaces v by the values of the blocks. */
+static uint8_t *make_blocks(wf_case *c, wf_type type, const wf_dims *dims, double *v)
 {
-    const int64_t count = wf_dims_count(dims), block = wf_type_get(type)->block;
+    const wf_type_info *info = wf_type_get(type);
+    const int64_t count = wf_dims_count(dims), block = info->block, size = info->block_bytes;
     const int64_t encoded = count < DISTINCT_BLOCKS * block ? count : DISTINCT_BLOCKS * block;
     float *x = case_alloc(c, encoded, sizeof *x);
-    uint8_t *blocks = case_alloc(c, (int64_t)wf_type_bytes(type, encoded), 1);
+    uint8_t *blocks = case_alloc(c, (int64_t)wf_type_bytes(type, count), 1);
     if (!v || !x || !blocks)
-        return false;
+        return NULL;
     for (int64_t i = 0; i < encoded; i++)
         x[i] = (float)v[i];
-    for (int64_t i = 0; i < count; i += block) {
-        int64_t from = i < encoded ? i : wf_rng_u32(&c->rng) % DISTINCT_BLOCKS * block;
-        for (int64_t k = 0; k < block; k++)
-            v[i + k] = (double)(from + k);
-    }
     wf_quantize(type, x, NULL, blocks, 1, encoded);
-    c->blocks = blocks;
-    return true;
+    for (int64_t i = 0; i < encoded; i++)
+        v[i] = wf_number_of_block(type, blocks, i);
+    for (int64_t i = encoded / block; i < count / block; i++) {
+        int64_t from = wf_rng_u32(&c->rng) % DISTINCT_BLOCKS;
+        memcpy(blocks + i * size, blocks + from * size, (size_t)size);
+        memcpy(v + i * block, v + from * block, (size_t)block * sizeof *v);
+    }
+    return blocks;
 }
 
 wf_value *wf_case_blocks(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
 {
+    if (repeats(c))
+        return again(c);
     double *v = draw(c, type, dims, lo, hi);
-    return make_blocks(c, type, &dims, v) ? operand(c, type, dims, v, false) : NULL;
+    return place(c, type, dims, v, make_blocks(c, type, &dims, v), false);
 }
 
 wf_value *wf_case_typed(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
 {
-    return operand(c, type, dims, draw(c, type, dims, lo, hi), false);
+    return repeats(c) ? again(c) : operand(c, type, dims, draw(c, type, dims, lo, hi), false);
 }
 
 wf_value *wf_case_x(wf_case *c, wf_dims dims, double lo, double hi)
@@ -182,11 +192,13 @@ wf_type wf_case_other_float(const wf_case *c)
 
 wf_value *wf_case_whole(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
 {
-    return operand(c, type, dims, draw(c, WF_I32, dims, lo, hi), false);
+    return repeats(c) ? again(c) : operand(c, type, dims, draw(c, WF_I32, dims, lo, hi), false);
 }
 
 wf_value *wf_case_truth(wf_case *c, wf_dims dims)
 {
+    if (repeats(c))
+        return again(c);
     double *v = draw(c, WF_I32, dims, 0, 3);
     for (int64_t i = 0; v && i < wf_dims_count(&dims); i++)
         v[i] = v[i] < 2 ? 0 : v[i] < 3 ? 1 : 255;
@@ -195,6 +207,8 @@ wf_value *wf_case_truth(wf_case *c, wf_dims dims)
 
 wf_value *wf_case_given(wf_case *c, wf_type type, wf_dims dims, const double *given)
 {
+    if (repeats(c))
+        return again(c);
     int64_t count = wf_dims_count(&dims);
     double *v = case_alloc(c, count, sizeof *v);
     if (v && count > 0)
@@ -204,6 +218,8 @@ wf_value *wf_case_given(wf_case *c, wf_type type, wf_dims dims, const double *gi
 
 wf_value *wf_case_i32_given(wf_case *c, wf_dims dims, const int32_t *given)
 {
+    if (repeats(c))
+        return again(c);
     int64_t count = wf_dims_count(&dims);
     double *v = case_alloc(c, count, sizeof *v);
     for (int64_t i = 0; v && i < count; i++)
@@ -222,7 +238,7 @@ wf_value *wf_case_key(wf_case *c)
 
 wf_value *wf_case_state(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
 {
-    return operand(c, type, dims, draw(c, type, dims, lo, hi), true);
+    return repeats(c) ? again(c) : operand(c, type, dims, draw(c, type, dims, lo, hi), true);
 }
 
 wf_value *wf_case_apply(wf_case *c, int which)
@@ -237,14 +253,18 @@ wf_value *wf_case_frozen(wf_case *c, wf_value *value)
 {
     if (!value || c->status)
         return NULL;
-    wf_eval *e;
-    c->status = wf_eval_new(c, value->node, &e);
-    if (!c->status)
-        c->status = wf_eval_run(e, true);
-    if (c->status)
-        return NULL;
+    if (repeats(c))
+        return again(c);
+    /* Results of one node share its evaluation. */
+    if (!c->frozen || c->frozen->count != value->node->id + 1) {
+        c->status = wf_eval_new(c, value->node, &c->frozen);
+        if (!c->status)
+            c->status = wf_eval_run(c->frozen, true);
+        if (c->status)
+            return NULL;
+    }
     return wf_case_given(c, value->type, value->shape,
-                         e->node[value->node->id].out[value->index].v);
+                         c->frozen->node[value->node->id].out[value->index].v);
 }
 
 wf_value *wf_case_constant(wf_case *c, wf_value *value)
@@ -277,34 +297,50 @@ uint64_t wf_case_stream(const wf_case_row *row, int variant, wf_type type)
     return wf_hash_fnv1a_string(wf_hash_fnv1a_string(WF_FNV1A, wf_op_get(row->op)->name), text);
 }
 
-wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type type, uint64_t seed,
-                      int views, wf_case **out)
+static wf_status build(wf_ctx *ctx, const wf_case *like, wf_case **out)
 {
     *out = NULL;
     wf_case *c = wf_mem_new(ctx, sizeof *c);
     if (!c)
         return WF_ERR_MEMORY;
+    *c = *like;
     c->ctx = ctx;
-    c->row = row;
-    c->variant = variant;
-    c->type = type;
-    c->views = views;
     wf_arena_init(&c->arena, ctx);
 
-    uint64_t stream = wf_case_stream(row, variant, type);
-    wf_rng_init(&c->rng, seed, stream);
+    uint64_t stream = wf_case_stream(c->row, c->variant, c->type);
+    wf_rng_init(&c->rng, c->seed, stream);
     /* A stream of its own: the shapes of views must not change the values of operands, which the
      * dense case is compared with. */
-    wf_rng_init(&c->view_rng, seed ^ (uint64_t)views << 32, ~stream);
+    wf_rng_init(&c->view_rng, c->seed ^ (uint64_t)c->views << 32, ~stream);
 
     wf_status status = wf_graph_new(ctx, &c->g);
     if (status) {
         wf_case_free(c);
         return status;
     }
-    row->build(c);
+    c->row->build(c);
     *out = c;
     return WF_OK;
+}
+
+wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type type, uint64_t seed,
+                      int views, wf_case **out)
+{
+    const wf_case like = {
+        .row = row, .variant = variant, .type = type, .seed = seed, .views = views};
+    return build(ctx, &like, out);
+}
+
+wf_status wf_case_again(const wf_case *first, int views, wf_case **out)
+{
+    wf_assert(first->views == 0);
+    const wf_case like = {.row = first->row,
+                          .variant = first->variant,
+                          .type = first->type,
+                          .seed = first->seed,
+                          .views = views,
+                          .first = first};
+    return build(first->ctx, &like, out);
 }
 
 void wf_case_free(wf_case *c)

@@ -3,9 +3,9 @@
  * case.h - one case of the selftest: a small graph around one node, and its operands.
  *
  * A row of the tables names a function that builds the variants of a case with the helpers below.
- * The function is called for every check of the case (dense operands, views, gradient, expansion)
- * and draws the same values each time: its random stream depends only on seed, op, variant and
- * type.
+ * The function is called for every check of the case (dense operands, views, gradient, expansion).
+ * The first call draws the operands, from a random stream that depends only on seed, op, variant and
+ * type. Later calls repeat its operands.
  */
 #ifndef WF_SELFTEST_CASE_H
 #define WF_SELFTEST_CASE_H
@@ -20,6 +20,7 @@
 #define WF_CASE_READS 24
 
 typedef struct wf_case wf_case;
+typedef struct wf_eval wf_eval;
 
 typedef struct {
     wf_op op;
@@ -62,6 +63,7 @@ typedef struct {
     /* Bytes. */
     size_t size;
     bool constant; /* its gradient is not checked */
+    wf_rng after;  /* the random stream of the case after the values were drawn */
 } wf_operand;
 
 /* A value to read after a run: a named output, or a state. */
@@ -81,13 +83,16 @@ struct wf_case {
     const wf_case_row *row;
     int variant;
     wf_type type; /* under test */
+    uint64_t seed;
+    /* A build of the same case, whose operands this one repeats; NULL: this one draws its own. */
+    const wf_case *first;
     /* Values of operands. */
     wf_rng rng;
     /* Shapes and offsets of views. */
     wf_rng view_rng;
     int views;        /* depth of the views that operands are made from; 0: operands are inputs */
     wf_status status; /* first failure of the helpers; the graph has its own */
-    const uint8_t *blocks; /* of the quantized operand under construction */
+    wf_eval *frozen;  /* the last evaluation of wf_case_frozen, or NULL */
 
     wf_operand operand[WF_CASE_OPERANDS];
     int operands;
@@ -153,6 +158,9 @@ uint64_t wf_case_stream(const wf_case_row *row, int variant, wf_type type);
 /* Builds one variant. Succeeds even if the graph has an error: see wf_case_status. */
 wf_status wf_case_new(wf_ctx *ctx, const wf_case_row *row, int variant, wf_type type, uint64_t seed,
                       int views, wf_case **out);
+/* Builds the variant of `first` again. Operands have the same values and share their memory, so
+ * `first`, which has no views, must outlive the new case. */
+wf_status wf_case_again(const wf_case *first, int views, wf_case **out);
 void wf_case_free(wf_case *c);
 /* Returns the first failure of the helpers or the graph; the context has its message. */
 wf_status wf_case_status(wf_case *c);
@@ -161,11 +169,11 @@ int64_t wf_case_size(const wf_case *c);
 /* Elements from which a case is large. */
 #define WF_CASE_LARGE 8000
 
-/* Adds an input or state with the values v, which stay borrowed. For quantized types, v holds the
- * index of each element in c->blocks, or poison; the call replaces the indices by values. */
-wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, bool state);
-/* Returns an operand with the values v that is a view, `depth` views deep, of a larger source. */
-wf_value *wf_case_view(wf_case *c, wf_type type, wf_dims dims, double *v, int depth);
+/* Adds an input or state with the values v, whose elements are `bytes`. Both stay borrowed. */
+wf_value *wf_case_source(wf_case *c, wf_type type, wf_dims dims, double *v, void *bytes,
+                         bool state);
+/* Returns an operand with these values that is a view, `depth` views deep, of a larger source. */
+wf_value *wf_case_view(wf_case *c, wf_type type, wf_dims dims, double *v, void *bytes, int depth);
 
 /* Reads a value after runs: makes it an output, unless it is a version of a state. */
 wf_status wf_case_read(wf_case *c, const char *name, wf_value *value, const void *same);
@@ -181,19 +189,21 @@ typedef struct {
     wf_ref out[WF_MAX_OUT];
 } wf_eval_node;
 
-typedef struct {
+struct wf_eval {
     wf_case *c;
     int count;
     wf_eval_node *node;   /* [count] */
     const double **given; /* [count] values of sources, else NULL */
+    bool *needed;         /* [count] whether the last node depends on this one, or is it */
     wf_ref *in;           /* operands of one node */
-} wf_eval;
+};
 
 /* Prepares an evaluation up to node `last`. The case's arena owns it. */
 wf_status wf_eval_new(wf_case *c, const wf_node *last, wf_eval **out);
-/* Evaluates. With `rounded`, results that other nodes read are rounded to their type, as on a
- * device. Without, everything stays float64, smooth enough for finite differences. The last node is
- * never rounded. */
+/* Evaluates the nodes on which the last one depends. With `rounded`, results that other nodes read
+ * are rounded to their type, as on a device. Without, everything stays float64, smooth enough for
+ * finite differences. The last node is never rounded. Values of sources other than the last node
+ * are borrowed from `given`. */
 wf_status wf_eval_run(wf_eval *e, bool rounded);
 
 /* Stores at most cap rows of one op, generated rows included. Returns their total number. */

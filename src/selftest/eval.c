@@ -22,6 +22,23 @@ static bool add_ref(wf_arena *arena, const wf_value *value, wf_ref *ref)
     return ref->v && ref->mag;
 }
 
+/* Marks the nodes on which the last one depends. Operands precede the nodes that read them. */
+static void mark_needed(wf_eval *e)
+{
+    e->needed[e->count - 1] = true;
+    for (int i = e->count - 1; i >= 0; i--) {
+        const wf_node *n = e->c->g->nodes[i];
+        for (int k = 0; e->needed[i] && k < n->nin; k++)
+            e->needed[n->in[k]->node->id] = true;
+    }
+}
+
+/* Returns whether the values of node i are borrowed. The caller may change those of the last. */
+static bool borrowed(const wf_eval *e, int i)
+{
+    return e->given[i] && i + 1 < e->count;
+}
+
 wf_status wf_eval_new(wf_case *c, const wf_node *last, wf_eval **out)
 {
     *out = NULL;
@@ -33,21 +50,23 @@ wf_status wf_eval_new(wf_case *c, const wf_node *last, wf_eval **out)
     e->count = count;
     e->node = wf_arena_alloc(&c->arena, (size_t)count * sizeof *e->node);
     e->given = wf_arena_alloc(&c->arena, (size_t)count * sizeof *e->given);
-    if (!e->node || !e->given)
+    e->needed = wf_arena_alloc(&c->arena, (size_t)count * sizeof *e->needed);
+    if (!e->node || !e->given || !e->needed)
         return WF_ERR_MEMORY;
+    mark_needed(e);
+    for (int i = 0; i < c->operands; i++)
+        if (c->operand[i].node->id < count)
+            e->given[c->operand[i].node->id] = c->operand[i].v;
     for (int i = 0; i < count; i++) {
         const wf_node *n = c->g->nodes[i];
         most = n->nin > most ? n->nin : most;
-        for (int k = 0; k < n->nout; k++)
+        for (int k = 0; k < n->nout && e->needed[i] && !borrowed(e, i); k++)
             if (!add_ref(&c->arena, &n->out[k], &e->node[i].out[k]))
                 return WF_ERR_MEMORY;
     }
     e->in = wf_arena_alloc(&c->arena, (size_t)most * sizeof *e->in);
     if (!e->in)
         return WF_ERR_MEMORY;
-    for (int i = 0; i < c->operands; i++)
-        if (c->operand[i].node->id < count)
-            e->given[c->operand[i].node->id] = c->operand[i].v;
     *out = e;
     return WF_OK;
 }
@@ -69,14 +88,26 @@ static wf_status eval_node(wf_eval *e, const wf_node *n)
     return wf_ref_run(e->c->ctx, n, e->in, out);
 }
 
+/* Sets the values of a source. */
+static void give(wf_eval *e, int i)
+{
+    const wf_value *value = &e->c->g->nodes[i]->out[0];
+    wf_ref *out = e->node[i].out;
+    if (borrowed(e, i))
+        *out = (wf_ref){.type = value->type, .shape = value->shape, .v = (double *)e->given[i]};
+    else
+        memcpy(out->v, e->given[i], (size_t)wf_dims_count(&out->shape) * sizeof(double));
+}
+
 wf_status wf_eval_run(wf_eval *e, bool rounded)
 {
     for (int i = 0; i < e->count; i++) {
         const wf_node *n = e->c->g->nodes[i];
         wf_ref *out = e->node[i].out;
+        if (!e->needed[i])
+            continue;
         if (e->given[i]) {
-            size_t bytes = (size_t)wf_dims_count(&out->shape) * sizeof(double);
-            memcpy(out->v, e->given[i], bytes);
+            give(e, i);
             continue;
         }
         WF_TRY(eval_node(e, n));

@@ -39,19 +39,19 @@ static wf_status evaluate(differ *d, double *y)
     return WF_OK;
 }
 
-/* Differentiates the loss by one element and restores that element. h is near the cube root of
+/* Differentiates the loss by one element of v, the values that the evaluation reads, and restores that element. h is near the cube root of
  * double's roundoff, where the truncation error h^2 and the roundoff 1/h of a central difference
  * are about equal. For a smooth function the two one-sided slopes differ by about h times its
  * curvature, far below the threshold for kinks. */
-static wf_status find_slope(differ *d, wf_operand *o, int64_t index, slope *s)
+static wf_status find_slope(differ *d, double *v, int64_t index, slope *s)
 {
-    double x = o->v[index], h = 1e-6 * fmax(1, fabs(x));
-    o->v[index] = x + h;
+    double x = v[index], h = 1e-6 * fmax(1, fabs(x));
+    v[index] = x + h;
     wf_status status = evaluate(d, d->high);
-    o->v[index] = x - h;
+    v[index] = x - h;
     if (status == WF_OK)
         status = evaluate(d, d->low);
-    o->v[index] = x;
+    v[index] = x;
     WF_TRY(status);
 
     double up = 0, down = 0, g = 0, terms = 0;
@@ -74,17 +74,23 @@ static bool differentiated(const wf_case *c, const wf_operand *o)
 }
 
 /* Compares the gradient of one operand, read from the device, element by element. */
-static wf_status judge_operand(wf_job *j, differ *d, wf_operand *o, const wf_read *r, int samples)
+static wf_status judge_operand(wf_job *j, differ *d, const wf_operand *o, const wf_read *r,
+                               int samples)
 {
     slope slopes[SAMPLES];
     int64_t count = wf_dims_count(&o->value->shape);
     int n = count < samples ? (int)count : samples, kinks = 0;
+    /* Other builds of the case share o->v. */
+    double *v = wf_arena_copy(&d->c->arena, o->v, (size_t)count * sizeof *v);
+    if (!v)
+        return WF_ERR_MEMORY;
+    d->eval->given[o->node->id] = v;
     double most = 0;
     for (int i = 0; i < n; i++) {
         int64_t index = i;
         if (count > samples)
             index = (int64_t)wf_rng_below(&d->c->rng, (uint64_t)count);
-        WF_TRY(find_slope(d, o, index, &slopes[i]));
+        WF_TRY(find_slope(d, v, index, &slopes[i]));
         most = fmax(most, slopes[i].terms);
         kinks += slopes[i].kink;
     }
@@ -101,10 +107,10 @@ static wf_status judge_operand(wf_job *j, differ *d, wf_operand *o, const wf_rea
     for (int i = 0; i < n; i++) {
         double got = wf_number_load(WF_F32, r->bytes, slopes[i].index);
         double numeric = slopes[i].numeric * (1 + j->options->distort_gradient);
-        wf_verdict v = wf_compare_gradient(got, numeric, slopes[i].terms, most, c);
-        v.index = slopes[i].index;
-        if (!slopes[i].kink && !(v.ratio <= worst.ratio))
-            worst = v;
+        wf_verdict verdict = wf_compare_gradient(got, numeric, slopes[i].terms, most, c);
+        verdict.index = slopes[i].index;
+        if (!slopes[i].kink && !(verdict.ratio <= worst.ratio))
+            worst = verdict;
     }
     char which[64];
     snprintf(which, sizeof which, "the gradient of operand %d", (int)(o - d->c->operand));

@@ -15,6 +15,8 @@ typedef struct {
     const wf_case_row *row;
     int variant;
     wf_type type;
+    const wf_case
+        *first;     /* the build for the reference, which others repeat; NULL: not yet built */
     char node[256]; /* description of the node under test */
     uint32_t limit; /* cases with a higher ticket are not in the sample (selftest.c) */
     bool stop;      /* no further checks: the case cannot be built, or is skipped */
