@@ -3,6 +3,51 @@
 #include "selftest/number.h"
 #include "selftest/ref_priv.h"
 
+/* A row of factors or several: element (r, i) is at v[r * row + i * step]. */
+typedef struct {
+    const double *v;
+    int64_t row, step;
+} factors;
+
+/* Adjacent elements of a result whose sums run side by side, since additions to one sum wait for
+ * each other. */
+#define SIDE 4
+
+/* Adds the products of row 0 of a and rows 0 to SIDE - 1 of b to y and mag, in the order of i. */
+static inline void add_side(factors a, factors b, int64_t k, double *y, double *mag)
+{
+    double sum[SIDE], abs_sum[SIDE];
+    for (int c = 0; c < SIDE; c++) {
+        sum[c] = y[c];
+        abs_sum[c] = mag[c];
+    }
+    for (int64_t i = 0; i < k; i++)
+        for (int c = 0; c < SIDE; c++) {
+            double term = a.v[i * a.step] * b.v[c * b.row + i * b.step];
+            sum[c] += term;
+            abs_sum[c] += fabs(term);
+        }
+    for (int c = 0; c < SIDE; c++) {
+        y[c] = sum[c];
+        mag[c] = abs_sum[c];
+    }
+}
+
+/* Adds the sum over i < k of a(0, i) b(j, i) to y[j], and of its absolute terms to mag[j], for
+ * j < n. Each sum runs in the order of i. */
+static void add_products(factors a, factors b, int64_t k, int64_t n, double *y, double *mag)
+{
+    int64_t j = 0;
+    for (; j + SIDE <= n; j += SIDE)
+        add_side(a, (factors){b.v + j * b.row, b.row, b.step}, k, y + j, mag + j);
+    for (; j < n; j++)
+        for (int64_t i = 0; i < k; i++) {
+            double term = a.v[i * a.step] * b.v[j * b.row + i * b.step];
+            y[j] += term;
+            mag[j] += fabs(term);
+        }
+}
+
 /* (a [..., M, K], b [..., K, N]) -> [..., M, N]; a transposed operand is stored the other way. */
 wf_status wf_ref_matmul(const wf_ref_call *c)
 {
@@ -10,16 +55,15 @@ wf_status wf_ref_matmul(const wf_ref_call *c)
     const wf_dims *as = &c->in[0].shape, *shape = &c->out->shape;
     int64_t m = shape->d[shape->n - 2], n = shape->d[shape->n - 1];
     int64_t k = as->d[as->n - (attr->transpose_a ? 2 : 1)];
-    int64_t count = wf_dims_count(shape);
-    for (int64_t e = 0; e < count; e++) {
-        int64_t batch = e / (m * n), row = e / n % m, col = e % n;
-        const double *a = c->in[0].v + batch * m * k, *b = c->in[1].v + batch * k * n;
-        for (int64_t i = 0; i < k; i++) {
-            double term = a[attr->transpose_a ? i * m + row : row * k + i] *
-                          b[attr->transpose_b ? col * k + i : i * n + col];
-            c->out->v[e] += term;
-            c->out->mag[e] += fabs(term);
-        }
+    int64_t rows = n > 0 ? wf_dims_count(shape) / n : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        int64_t batch = r / m, row = r % m;
+        factors a = {c->in[0].v + batch * m * k, 0, attr->transpose_a ? m : 1};
+        factors b = {c->in[1].v + batch * k * n, 1, n};
+        a.v += row * (attr->transpose_a ? 1 : k);
+        if (attr->transpose_b)
+            b = (factors){b.v, k, 1};
+        add_products(a, b, k, n, c->out->v + r * n, c->out->mag + r * n);
     }
     return WF_OK;
 }
@@ -29,16 +73,14 @@ static void linear(const wf_ref_call *c, wf_ref *y)
 {
     const wf_ref *x = &c->in[0], *w = &c->in[1];
     int64_t n = w->shape.d[0], k = w->shape.d[1];
-    int64_t count = wf_dims_count(&y->shape);
-    for (int64_t e = 0; e < count; e++) {
-        int64_t row = e / n, col = e % n;
-        double bias = c->nin == 3 ? c->in[2].v[col] : 0;
-        wf_ref_set(y, e, bias, fabs(bias));
-        for (int64_t i = 0; i < k; i++) {
-            double term = x->v[row * k + i] * w->v[col * k + i];
-            y->v[e] += term;
-            y->mag[e] += fabs(term);
+    int64_t rows = n > 0 ? wf_dims_count(&y->shape) / n : 0;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t col = 0; col < n; col++) {
+            double bias = c->nin == 3 ? c->in[2].v[col] : 0;
+            wf_ref_set(y, r * n + col, bias, fabs(bias));
         }
+        add_products((factors){x->v + r * k, 0, 1}, (factors){w->v, k, 1}, k, n, y->v + r * n,
+                     y->mag + r * n);
     }
 }
 
