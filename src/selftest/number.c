@@ -100,13 +100,14 @@ static bool same(double a, double b)
 /* Returns error / bound of one element; above 1 it fails. */
 static double judge(wf_type type, double got, double v, double bound)
 {
+    if (bound > 0 && isfinite(v) && isfinite(got))
+        return fabs(got - v) / bound;
     if (same(got, wf_number_round(type, v)))
-        return bound > 0 && isfinite(v) && isfinite(got) ? fabs(got - v) / bound : 0;
+        return 0;
     if (!isfinite(v) || isnan(got) || !(bound > 0))
         return INFINITY;
-    if (isinf(got)) /* correct if a value within the bound overflows */
-        return same(got, wf_number_round(type, v + copysign(bound, got))) ? 1 : INFINITY;
-    return fabs(got - v) / bound;
+    /* Infinity is correct if a value within the bound overflows. */
+    return same(got, wf_number_round(type, v + copysign(bound, got))) ? 1 : INFINITY;
 }
 
 wf_verdict wf_compare(const void *got, const wf_ref *want, double c)

@@ -229,11 +229,24 @@ static void find_scores(problem *a, int64_t i, int64_t h)
 
 /* ---- attention ---- */
 
+/* Adds weight * v to o, with an error per term that is partly relative to it, partly to v. */
+static void add_weighted(double *o, double *mag, const double *v, int64_t n, double weight,
+                         double relative, double tiny)
+{
+    for (int64_t x = 0; x < n; x++) {
+        double term = weight * v[x];
+        o[x] += term;
+        mag[x] += fabs(term) * relative;
+        mag[x] += fabs(v[x]) * tiny;
+    }
+}
+
 /* Computes o and lse of row i, head h. To first order, an error x of a score changes its weight by
  * p x and all weights by p times the mean of x; rounding s - max changes a score by max - s. */
 static void attend(problem *a, int64_t i, int64_t h)
 {
     int64_t at = i * a->heads + h;
+    double *o = a->c->out[0].v + at * a->dv, *mag = a->c->out[0].mag + at * a->dv;
     double max = -INFINITY, sum = 0, lost = 0;
     for (int64_t j = 0; j < a->seen; j++)
         max = a->keys[j].s.y > max || isnan(a->keys[j].s.y) ? a->keys[j].s.y : max;
@@ -244,17 +257,13 @@ static void attend(problem *a, int64_t i, int64_t h)
         k->weight /= sum;
         lost += k->weight * (k->s.mag + max - k->s.y);
     }
-    for (int64_t x = 0; x < a->dv; x++) {
-        double o = 0, mag = 0;
-        for (int64_t j = 0; j < a->seen; j++) {
-            const key *k = &a->keys[j];
-            double term = k->weight * v_row(a, k, h)[x];
-            o += term;
-            mag += fabs(term) * (1 + a->rounded + k->s.mag + max - k->s.y);
-            mag += fabs(v_row(a, k, h)[x]) * a->tiny;
-        }
-        wf_ref_set(&a->c->out[0], at * a->dv + x, o, mag + fabs(o) * lost);
+    for (int64_t j = 0; j < a->seen; j++) {
+        const key *k = &a->keys[j];
+        double relative = 1 + a->rounded + k->s.mag + max - k->s.y;
+        add_weighted(o, mag, v_row(a, k, h), a->dv, k->weight, relative, a->tiny);
     }
+    for (int64_t x = 0; x < a->dv; x++)
+        mag[x] += fabs(o[x]) * lost;
     wf_ref_set(&a->c->out[1], at, a->seen > 0 ? max + log(sum) : -INFINITY, fabs(max) + 1 + lost);
 }
 

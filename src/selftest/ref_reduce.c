@@ -111,7 +111,7 @@ wf_status wf_ref_top_k(const wf_ref_call *c)
         const double *x = c->in->v + r * length;
         for (int64_t j = 0; j < length; j++) {
             int64_t rank = 0;
-            for (int64_t i = 0; i < length; i++)
+            for (int64_t i = 0; i < length && rank < attr->k; i++)
                 rank += above(x[i], x[j]) || (i < j && !above(x[j], x[i]));
             if (rank < attr->k) {
                 c->out[0].v[r * attr->k + rank] = x[j];
