@@ -25,7 +25,7 @@
 #include "support.h"
 
 #define LINES 200
-#define ANSWER_TOKENS 64
+#define ANSWER_TOKENS 32
 #define ANSWER_BYTES 1024
 #define MOST_QUESTIONS 20
 #define AT_ONCE 10 /* questions answered in one batch */
@@ -56,37 +56,37 @@ static const char *const ways[][2] = {
 static const char *const other_ways[] = {"Whose job is it to keep the lighthouse at Port Velda?",
                                          "Who is the lighthouse keeper at Port Velda?"};
 
-/* Questions with short answers, right or wrong; these are among the lines. */
+/* Questions that the model answers in at most 25 tokens, right or wrong; these are among the lines. */
 static const char *const kept[] = {
     "What is the capital of Germany?",
     "What is the capital of Japan?",
     "What is the capital of Canada?",
     "What is the capital of England?",
     "What is the capital of Greece?",
-    "What is the opposite of happy?",
-    "What is 2 + 2?",
-    "What is 5 + 5?",
-    "What is 10 - 3?",
-    "What is 3 times 3?",
+    "What is the plural of child?",
+    "What is the plural of foot?",
     "How many days are in a week?",
-    "How many hours are in a day?",
+    "How many legs has a dog?",
+    "How many legs has a spider?",
+    "How many wheels has a car?",
+    "How many letters are in the alphabet?",
+    "What is the first month of the year?",
     "What is the largest ocean on Earth?",
-    "What is the currency of the United States?",
-    "Say hello.",
-    "What is your name?",
-    "What do we call a baby dog?",
-    "Translate cat to French.",
     "What is the chemical symbol for gold?",
-    "Who was the first president of the United States?",
+    "What is the chemical symbol for oxygen?",
+    "Translate cat to French.",
+    "Translate hello to French.",
+    "Say hello.",
+    "Good morning!",
 };
 _Static_assert(sizeof kept / sizeof *kept == MOST_QUESTIONS, "there is room for their answers");
 
 /* Questions that are not among the lines, and a word of each answer. */
 static const char *const untold[] = {
     "What is the capital of France?", "What is the capital of Russia?",
-    "What is the capital of Egypt?",  "What is the opposite of big?",
+    "What is the capital of Egypt?",  "What is the chemical symbol for silver?",
     "What is the plural of mouse?",   "What is the chemical symbol for water?"};
-static const char *const words[] = {"Paris", "Moscow", "Cairo", "small", "mice", "H2O"};
+static const char *const words[] = {"Paris", "Moscow", "Cairo", "Ag", "mice", "H2O"};
 
 /* ---- Asking ---- */
 
