@@ -21,9 +21,9 @@ set(emulator ${PROJECT_SOURCE_DIR}/tests/emulator)
 string(TOUPPER ${CMAKE_BUILD_TYPE} type)
 separate_arguments(flags UNIX_COMMAND "${CMAKE_C_FLAGS_${type}}")
 # Calls of the address sanitizer instead of inline checks halve the time to compile kernels. It also finds
-# the accesses that the checks of null pointers and object sizes find.
+# the accesses that the checks of null pointers, object sizes and pointer arithmetic find.
 if(CMAKE_BUILD_TYPE STREQUAL "Sanitize" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-    list(APPEND flags -fno-sanitize=null,object-size --param asan-instrumentation-with-call-threshold=0)
+    list(APPEND flags -fno-sanitize=null,object-size,pointer-overflow --param asan-instrumentation-with-call-threshold=0)
 endif()
 list(TRANSFORM flags REPLACE "^-O3$" "-O2") # compiles faster and runs equally fast
 # Kernels break strict aliasing, which nvcc allows. -w: nvcc reports the warnings.

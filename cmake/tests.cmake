@@ -130,8 +130,8 @@ endif()
 
 # Whole models and training in narrow types once more, on a PJRT plugin; the tests are skipped without one.
 # Release only: nearly all of the time is the plugin's, which is not sanitized. XLA compiles these graphs
-# without optimisation and without its fusion emitters, in a third of the time. curves_pjrt, selftest_pjrt and the
-# long tests use the defaults.
+# without optimisation and without its fusion emitters, in half to two thirds of the time. selftest_pjrt and the long
+# tests use the defaults.
 set(unoptimised
     "XLA_FLAGS=--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
@@ -145,7 +145,7 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         list(APPEND long ${CMAKE_MATCH_1}_pjrt_default_long)
     endforeach()
     set_property(TEST models_pjrt APPEND PROPERTY ENVIRONMENT WEFT_MODELS_SHARE=3)
-    weft_test_again(curves_pjrt test_curves WEFT_CURVES_DEVICE=${plugin}) # trains long enough to gain by it
+    weft_test_again(curves_pjrt test_curves WEFT_CURVES_DEVICE=${plugin} ${unoptimised})
     set_property(TEST pjrt_real APPEND PROPERTY ENVIRONMENT ${unoptimised})
     weft_test_again(pjrt_real_default_long test_pjrt_real WEFT_ALL_CASES=1)
     weft_test_again(curves_pjrt_all_long test_curves WEFT_CURVES_DEVICE=${plugin} WEFT_ALL_CASES=1)
