@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * attention.c - attention by tiles of queries and keys with an online softmax: sums over earlier
- * keys are rescaled when a larger score appears. Paged sequences with few queries use
- * attention_decode.h.
+ * keys of a chunk are rescaled when a larger score appears, and chunks are merged likewise. Paged
+ * sequences with few queries use attention_decode.h, which has the same bits.
  *
  * Blocks of keys start at multiples of KEYS in their sequence, so a query's bits do not depend on
- * the other queries of its tile.
+ * the other queries of its tile. attention.h defines the order of sums.
  */
 #include "device/cpu/simd/attention.h"
 #include "base/thread.h"
@@ -17,11 +17,18 @@ enum {
     GRAIN = 1024 * 1024 /* fewest multiplications per thread */
 };
 
+/* Sums over some keys. */
+typedef struct {
+    float *values;       /* sum of p v: [LANES][dv_wide] */
+    float *most, *total; /* [LANES]: largest score, sum of p */
+} sums;
+
 typedef struct {
     wf_lanes lanes;
-    float *columns;           /* q: [d_wide][LANES] */
-    float *sum;               /* sum of p v: [LANES][dv_wide] */
-    float *most, *total, *by; /* [LANES]: largest score, sum of p, factor for earlier sums */
+    float *columns;     /* q: [d_wide][LANES] */
+    sums chunk, all;    /* of the current chunk, and of the chunks before it */
+    float *by;          /* [LANES]: factor for earlier sums of the chunk */
+    bool begun, merged; /* whether chunk, and all, hold sums */
 } tile;
 
 typedef struct {
@@ -39,6 +46,13 @@ typedef struct {
     size_t scratch_bytes; /* per thread */
 } attention;
 
+static void lay_out_sums(sums *s, wf_carver *c, const wf_attention_problem *o)
+{
+    s->values = carve_floats(c, LANES * o->dv_wide);
+    s->most = carve_floats(c, LANES);
+    s->total = carve_floats(c, LANES);
+}
+
 static void lay_out(scratch *s, wf_carver *c, const wf_attention_problem *o)
 {
     s->keys.k = carve_floats(c, KEYS * o->d_wide);
@@ -47,9 +61,8 @@ static void lay_out(scratch *s, wf_carver *c, const wf_attention_problem *o)
     s->p = carve_floats(c, KEYS * LANES);
     for (int t = 0; t < TILES; t++) {
         s->tile[t].columns = carve_floats(c, o->d_wide * LANES);
-        s->tile[t].sum = carve_floats(c, LANES * o->dv_wide);
-        s->tile[t].most = carve_floats(c, LANES);
-        s->tile[t].total = carve_floats(c, LANES);
+        lay_out_sums(&s->tile[t].chunk, c, o);
+        lay_out_sums(&s->tile[t].all, c, o);
         s->tile[t].by = carve_floats(c, LANES);
     }
 }
@@ -59,11 +72,16 @@ static void lay_out(scratch *s, wf_carver *c, const wf_attention_problem *o)
 static void tile_open(const wf_attention_problem *o, tile *t, float *rows)
 {
     WF_SIMD(wf_lanes_load)(&t->lanes, o->q, o->d_wide, rows, t->columns);
+    t->begun = t->merged = false;
+}
+
+static void sums_clear(const wf_attention_problem *o, sums *s)
+{
     for (int64_t i = 0; i < LANES * o->dv_wide; i += WF_VL)
-        vf_store(t->sum + i, vf_zero());
+        vf_store(s->values + i, vf_zero());
     for (int64_t i = 0; i < LANES; i++) {
-        t->most[i] = -INFINITY;
-        t->total[i] = 0;
+        s->most[i] = -INFINITY;
+        s->total[i] = 0;
     }
 }
 
@@ -72,7 +90,7 @@ static inline __attribute__((always_inline)) vf find_scores(const wf_attention_p
                                                             int v, const wf_key_block *b, float *p,
                                                             wf_sight sight, bool capped)
 {
-    vf most = vf_load(t->most + v * WF_VL), scale = vf_set(o->scale);
+    vf most = vf_load(t->chunk.most + v * WF_VL), scale = vf_set(o->scale);
     for (int64_t j = sight.begin; j < sight.end; j++) {
         float *at = p + j * LANES + v * WF_VL;
         vf s = capped ? score_of(o, vf_load(at)) : vf_mul(scale, vf_load(at));
@@ -89,10 +107,10 @@ static void tile_softmax(const wf_attention_problem *o, tile *t, const wf_key_bl
                          wf_sight sight)
 {
     for (int v = 0; v < VECTORS; v++) {
-        vf before = vf_load(t->most + v * WF_VL), sum = vf_zero();
+        vf before = vf_load(t->chunk.most + v * WF_VL), sum = vf_zero();
         vf most = o->cap != 0 ? find_scores(o, t, v, b, p, sight, true)
                               : find_scores(o, t, v, b, p, sight, false);
-        vf_store(t->most + v * WF_VL, most);
+        vf_store(t->chunk.most + v * WF_VL, most);
         /* No visible key yet: -Inf - -Inf would be NaN. */
         most = vf_select(vf_eq(most, vf_set(-INFINITY)), vf_zero(), most);
         for (int64_t j = sight.begin; j < sight.end; j++) {
@@ -103,35 +121,73 @@ static void tile_softmax(const wf_attention_problem *o, tile *t, const wf_key_bl
         }
         vf by = vf_exp(vf_sub(before, most));
         vf_store(t->by + v * WF_VL, by);
-        vf_store(t->total + v * WF_VL, vf_fma(vf_load(t->total + v * WF_VL), by, sum));
+        float *total = t->chunk.total + v * WF_VL;
+        vf_store(total, vf_fma(vf_load(total), by, sum));
     }
 }
 
 static void tile_add(const wf_attention_problem *o, tile *t, const wf_key_block *b, float *p,
                      wf_sight sight)
 {
+    float *values = t->chunk.values;
+    if (!t->begun)
+        sums_clear(o, &t->chunk);
+    t->begun = true;
     WF_SIMD(wf_tile_dots)(p, b->k, o->d_wide, t->columns, o->d, sight);
     tile_softmax(o, t, b, p, sight);
     if (sight.masked && !WF_SIMD(wf_panel_finite)(b->v, o->dv_wide, b->n))
-        WF_SIMD(wf_tile_add_keys_seen)(t->sum, t->by, p, b->v, o->dv_wide, sight, &t->lanes, b);
+        WF_SIMD(wf_tile_add_keys_seen)(values, t->by, p, b->v, o->dv_wide, sight, &t->lanes, b);
     else
-        WF_SIMD(wf_tile_add_keys)(t->sum, t->by, p, b->v, o->dv_wide, sight);
+        WF_SIMD(wf_tile_add_keys)(values, t->by, p, b->v, o->dv_wide, sight);
+}
+
+/* Merges the sums of the current chunk, if there are any, with those before it. */
+static void tile_merge(const wf_attention_problem *o, tile *t)
+{
+    sums *all = &t->all, *chunk = &t->chunk;
+    if (!t->begun)
+        return;
+    t->begun = false;
+    if (!t->merged) { /* factors 0 and 1 */
+        sums swap = *all;
+        *all = *chunk;
+        *chunk = swap;
+        t->merged = true;
+        return;
+    }
+    for (int64_t v = 0; v < LANES; v += WF_VL) {
+        float earlier[WF_VL], next[WF_VL];
+        vf most = vf_load(all->most + v);
+        wf_merge m = merge_of(&most, vf_load(chunk->most + v));
+        vf_store(all->most + v, most);
+        vf_store(all->total + v, merged(&m, vf_load(all->total + v), vf_load(chunk->total + v)));
+        vf_store(earlier, m.earlier);
+        vf_store(next, m.next);
+        for (int64_t i = 0; i < WF_VL; i++) {
+            float *to = all->values + (v + i) * o->dv_wide;
+            const float *from = chunk->values + (v + i) * o->dv_wide;
+            wf_merge lane = {vf_set(earlier[i]), vf_set(next[i])};
+            for (int64_t c = 0; c < o->dv_wide; c += WF_VL)
+                vf_store(to + c, merged(&lane, vf_load(to + c), vf_load(from + c)));
+        }
+    }
 }
 
 static void tile_close(const wf_attention_problem *o, tile *t)
 {
     const wf_view *out = &o->l->out[0], *lse = &o->l->out[1];
     int64_t heads = o->kv_heads * o->group;
+    tile_merge(o, t);
+    if (!t->merged) /* no visible key */
+        sums_clear(o, &t->all);
     for (int64_t i = 0; i < t->lanes.n; i++) {
-        float total = t->total[i], *sum = t->sum + i * o->dv_wide;
-        vf by = vf_set(total != 0 ? 1 / total : 0);
+        float total = t->all.total[i], *sum = t->all.values + i * o->dv_wide;
         if (lse->data)
             ((float *)lse->data)[t->lanes.token[i] * heads + t->lanes.head[i]] =
-                total != 0 ? (float)(t->most[i] + log((double)total)) : -INFINITY;
+                log_sum(t->all.most[i], total);
         if (!out->data)
             continue;
-        for (int64_t c = 0; c < o->dv_wide; c += WF_VL)
-            vf_store(sum + c, vf_mul(vf_load(sum + c), by));
+        divide_row(sum, o->dv_wide, total);
         store_row(out->type, lane_row(&t->lanes, out, i), sum, o->dv);
     }
 }
@@ -164,6 +220,8 @@ static void run_tiles(const wf_attention_problem *o, scratch *s, int64_t sequenc
             loaded = true;
             tile_add(o, &s->tile[i], &s->keys, s->p, sight);
         }
+        for (int i = 0; i < tiles && (j + KEYS) % CHUNK == 0; i++)
+            tile_merge(o, &s->tile[i]);
     }
     for (int i = 0; i < tiles; i++)
         tile_close(o, &s->tile[i]);

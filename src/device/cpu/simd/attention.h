@@ -11,6 +11,19 @@
  * All matmuls here are chains of fma in ascending order that start with the previous sum. An
  * invisible key adds 0 times its value, which changes nothing. So no result depends on how
  * sequences are cut into tiles, nor a query's result on other queries.
+ *
+ * The order of sums, in tiles and in decode attention (attention_decode.h), for one query:
+ *
+ *  1. Keys are cut at multiples of CHUNK, and chunks at multiples of KEYS, counted from the first
+ *     key of the sequence. Keys that the query does not see, and blocks and chunks of such keys,
+ *     change nothing.
+ *  2. A score is a chain of fma over d, in ascending order from 0, then score_of.
+ *  3. In a chunk, each block raises the maximum m so far. With f = e^(m before - m), which is 1 if m
+ *     stays, and p = e^(score - m): total = fma(total, f, sum of p), values = values f + p v. Both
+ *     sums run over the keys in ascending order, the first from 0, the second as a chain of fma that
+ *     starts with values f.
+ *  4. Chunks are merged in ascending order (merge_of). The first one starts from sums of 0.
+ *  5. divide_row.
  */
 #ifndef WF_DEVICE_CPU_SIMD_ATTENTION_H
 #define WF_DEVICE_CPU_SIMD_ATTENTION_H
@@ -25,9 +38,10 @@ enum { ROWS = 8, VECTORS = 2 };
 #else
 enum { ROWS = 4, VECTORS = 2 };
 #endif
-enum { LANES = VECTORS * WF_VL, KEYS = 64 };
+enum { LANES = VECTORS * WF_VL, KEYS = 64, CHUNK = 256 };
 _Static_assert(KEYS % ROWS == 0 && LANES % ROWS == 0,
                "a tile must be a multiple of the register block");
+_Static_assert(CHUNK % KEYS == 0 && KEYS % WF_VL == 0, "a chunk must be whole blocks of vectors");
 
 typedef struct {
     const wf_launch *l;
@@ -270,6 +284,41 @@ static inline vf score_of(const wf_attention_problem *o, vf dot)
 {
     vf s = vf_mul(vf_set(o->scale), dot);
     return o->cap != 0 ? vf_mul(vf_set(o->cap), vf_tanh(vf_div(s, vf_set(o->cap)))) : s;
+}
+
+/* ---- Chunks ---- */
+
+/* Factors that scale the sums of the earlier chunks and of the next one to a common maximum. */
+typedef struct {
+    vf earlier, next;
+} wf_merge;
+
+/* Raises *most to the maximum with the next chunk's, both -Inf before the first visible key. */
+static inline wf_merge merge_of(vf *most, vf next)
+{
+    vf before = *most, now = vf_max(next, before);
+    vf finite = vf_select(vf_eq(now, vf_set(-INFINITY)), vf_zero(), now);
+    *most = now;
+    return (wf_merge){vf_exp(vf_sub(before, finite)), vf_exp(vf_sub(next, finite))};
+}
+
+static inline vf merged(const wf_merge *m, vf earlier, vf next)
+{
+    return vf_fma(next, m->next, vf_mul(earlier, m->earlier));
+}
+
+static inline float log_sum(float most, float total)
+{
+    return total != 0 ? (float)(most + log((double)total)) : -INFINITY;
+}
+
+/* Divides sums of p v by the sum of p. Adding 0 turns -0 into 0: products with invisible keys may
+ * do the same to a sum. */
+static inline void divide_row(float *sum, int64_t wide, float total)
+{
+    vf by = vf_set(total != 0 ? 1 / total : 0);
+    for (int64_t c = 0; c < wide; c += WF_VL)
+        vf_store(sum + c, vf_add(vf_mul(vf_load(sum + c), by), vf_zero()));
 }
 
 #endif

@@ -4,26 +4,34 @@
  *
  * Decode has few queries and many keys, so threads share the keys: each item is a chunk of CHUNK
  * keys of one sequence and kv head. A chunk yields, per query head, its maximum, its sum of
- * exponentials and its weighted values; finish combines the chunks in ascending order. Chunks
- * depend on the key's index only, so the bits do not depend on threads or on other sequences. k and
- * v are read once, in their own type.
+ * exponentials and its weighted values; finish merges the chunks in ascending order. k and v are
+ * read once, in their own type.
+ *
+ * Every sum has the order of attention.h, so the bits are those of tiles. Therefore keys are
+ * transposed in registers: lanes are keys, and each lane sums over d in ascending order.
  */
 #include "device/cpu/simd/attention_decode.h"
 
 #include "base/thread.h"
+#include "device/cpu/simd/gemm_few.h"
 
 enum {
-    HEADS = 4,              /* heads that share each loaded vector of a row */
+    DOTS = WF_FEW_ROWS,     /* most heads that share each transposed square of keys */
+    HEADS = 4,              /* most heads that share each loaded vector of a row of values */
     VALUES = WF_VREGS / 8,  /* vectors of values summed at once, per head */
     STRIDE = CHUNK + WF_VL, /* floats between the scores of two heads */
-    GRAIN = 64 * 1024       /* fewest pool elements per thread */
+    BLOCKS = CHUNK / KEYS,  /* blocks of keys in a chunk */
+    FACTORS = BLOCKS > WF_VL ? BLOCKS : WF_VL, /* floats between the factors of two heads */
+    AHEAD = 8,                                 /* keys between a row of values and its prefetch */
+    GRAIN = 64 * 1024                          /* fewest pool elements per thread */
 };
 
 /* Per thread. */
 typedef struct {
-    float *q;      /* [group rounded up to HEADS][d_wide], padded with zeros */
+    float *q;      /* [group rounded up to DOTS][d_wide], padded with zeros */
     float *scores; /* [likewise][STRIDE] */
-    float *sum;    /* [likewise][dv_wide] */
+    float *by;     /* [likewise][FACTORS]: factor of the earlier sums */
+    char *keys;    /* WF_VL rows of k */
 } scratch;
 
 /* Arguments of the workers. */
@@ -34,10 +42,11 @@ typedef struct {
 
 static void lay_out(scratch *s, wf_carver *c, const wf_attention_problem *o)
 {
-    int64_t heads = round_up(o->group, HEADS);
+    int64_t heads = round_up(o->group, DOTS);
     s->q = carve_floats(c, heads * o->d_wide);
     s->scores = carve_floats(c, heads * STRIDE);
-    s->sum = carve_floats(c, heads * o->dv_wide);
+    s->by = carve_floats(c, heads * FACTORS);
+    s->keys = carve(c, WF_VL * o->d_wide * (int64_t)sizeof(float));
 }
 
 size_t WF_SIMD(wf_decode_scratch)(const wf_attention_problem *o)
@@ -45,13 +54,14 @@ size_t WF_SIMD(wf_decode_scratch)(const wf_attention_problem *o)
     wf_carver c = {0};
     scratch s;
     lay_out(&s, &c, o);
+    c.used += (size_t)round_up(o->dv_wide * (int64_t)sizeof(float), 64); /* finish_range */
     return c.used;
 }
 
-/* Floats per head of a partial result: maximum, sum, and values [dv_wide]. */
+/* Floats per head of a partial result: maximum, sum, and values [dv_wide], at least one vector. */
 static int64_t partial_size(const wf_attention_problem *o)
 {
-    return 2 + o->dv_wide;
+    return 2 + (o->dv_wide > 0 ? o->dv_wide : WF_VL);
 }
 
 void WF_SIMD(wf_decode_lay_out)(wf_decode *a, wf_carver *c, const wf_attention_problem *o)
@@ -65,167 +75,274 @@ void WF_SIMD(wf_decode_lay_out)(wf_decode *a, wf_carver *c, const wf_attention_p
     a->partial = carve_floats(c, tokens * a->chunks * heads * partial_size(o));
 }
 
+/* ---- A chunk ---- */
+
+/* The keys of a chunk that a query sees: [begin, end), counted from key `low` of the sequence. */
+typedef struct {
+    int64_t sequence, kv_head, low, begin, end;
+    const char *v[CHUNK + AHEAD]; /* rows of the visible keys; the last one repeats */
+} chunk_keys;
+
+static void find_values(const wf_attention_problem *o, chunk_keys *c)
+{
+    int64_t page = o->v->dim[1], step = o->v->stride[1] * wf_type_get(o->v->type)->block_bytes;
+    for (int64_t j = c->begin; j < c->end;) {
+        const char *row = key_row(o, o->v, c->sequence, c->kv_head, c->low + j);
+        /* Rows of a page are a constant stride apart. */
+        int64_t stop = j + page - (c->low + j) % page;
+        for (stop = stop < c->end ? stop : c->end; j < stop; j++, row += step)
+            c->v[j] = row;
+    }
+    for (int64_t j = 0; j < AHEAD; j++)
+        c->v[c->end + j] = c->v[c->end - 1];
+}
+
+/* Whether WF_VL keys, from a multiple of WF_VL on, are in one page, a constant stride apart. */
+static bool pages_are_whole(const wf_attention_problem *o)
+{
+    return o->k->dim[1] % WF_VL == 0;
+}
+
+/* WF_VL rows of keys from key j of the chunk on, a multiple of WF_VL. At least one is visible; the
+ * others may hold anything. Whole pages are read in place. */
+static const char *find_keys(const wf_attention_problem *o, const scratch *s, const chunk_keys *c,
+                             int64_t j, ptrdiff_t *stride)
+{
+    int64_t size = wf_type_get(o->k->type)->block_bytes;
+    if (pages_are_whole(o)) {
+        *stride = (ptrdiff_t)(o->k->stride[1] * size);
+        return key_row(o, o->k, c->sequence, c->kv_head, c->low + j);
+    }
+    *stride = (ptrdiff_t)(o->d * size);
+    for (int64_t i = 0; i < WF_VL; i++)
+        if (c->begin <= j + i && j + i < c->end)
+            memcpy(s->keys + i * *stride, key_row(o, o->k, c->sequence, c->kv_head, c->low + j + i),
+                   (size_t)*stride);
+        else
+            memset(s->keys + i * *stride, 0, (size_t)*stride);
+    return s->keys;
+}
+
 /* ---- Scores ---- */
 
-/* Dot products of `heads` rows of q with n keys. A block of (head, key) pairs keeps one vector of
- * partial sums each and reduces them together at its end. `rows` is padded to a whole vector of
- * keys. */
-static inline __attribute__((always_inline)) void find_dots(wf_type type, int64_t size, int heads,
-                                                            const float *q, int64_t d, int64_t wide,
-                                                            const char *const *k, int64_t n,
-                                                            float *scores)
+/* Dot products of `heads` rows of q with WF_VL keys. type and heads are constants. next: bytes to
+ * the rows of the next call, which are prefetched; 0 at the end. */
+WF_INLINE void find_dots(wf_type type, int heads, const wf_few *f, ptrdiff_t next, float *scores)
 {
-    int keys = WF_VL / heads; /* a block has WF_VL sums: heads times keys */
-    for (int64_t j = 0; j < n; j += keys) {
-        vf sum[WF_VL];
+    const int step = type == WF_F32 ? WF_VL : 2 * WF_VL;
+    vf sum[WF_FEW_ROWS], r[WF_VL];
+    int64_t at = 0;
+    for (int h = 0; h < heads; h++)
+        sum[h] = vf_zero();
+    for (; at + step <= f->k; at += step) {
+        const char *ahead = f->from + next + at * (int64_t)wf_gemm_size(type);
         for (int i = 0; i < WF_VL; i++)
-            sum[i] = vf_zero();
-        for (int64_t c = 0; c < d; c += WF_VL)
-            for (int i = 0; i < keys; i++) {
-                vf x = c + WF_VL <= d ? vf_load_as(type, k[j + i] + c * size)
-                                      : vf_load_as_n(type, k[j + i] + c * size, (int)(d - c));
-                for (int h = 0; h < heads; h++)
-                    sum[h * keys + i] = vf_fma(x, vf_load(q + h * wide + c), sum[h * keys + i]);
-            }
-        float all[WF_VL]; /* one transposing reduction for all sums */
-        vf_store(all, vf_sums(sum));
-        for (int h = 0; h < heads; h++)
-            memcpy(scores + h * STRIDE + j, all + h * keys, (size_t)keys * sizeof *all);
+            v_prefetch(ahead + i * f->stride);
+        wf_few_square(heads, type, f, f->from, at, sum);
+    }
+    for (int n; at < f->k; at += n) {
+        const char *from[WF_VL];
+        n = f->k - at < WF_VL ? (int)(f->k - at) : WF_VL;
+        for (int i = 0; i < WF_VL; i++)
+            from[i] = f->from + i * f->stride;
+        wf_pack_square(type, from, at, n, r);
+        for (int i = 0; i < n; i++)
+            wf_few_add(heads, f, at + i, r[i], sum);
+    }
+    for (int h = 0; h < heads; h++)
+        vf_store(scores + h * STRIDE, sum[h]);
+}
+
+/* Up to 4 heads, or DOTS with padding. */
+WF_INLINE void find_dots_of(wf_type type, int64_t heads, const wf_few *f, ptrdiff_t next,
+                            float *scores)
+{
+    if (heads == 1)
+        find_dots(type, 1, f, next, scores);
+    else if (heads == 2)
+        find_dots(type, 2, f, next, scores);
+    else if (heads == 3)
+        find_dots(type, 3, f, next, scores);
+    else if (heads == 4)
+        find_dots(type, 4, f, next, scores);
+    else
+        find_dots(type, DOTS, f, next, scores);
+}
+
+/* Dot products of all heads of the group with the visible keys, and with the others of their
+ * vectors. */
+static void find_scores(const wf_attention_problem *o, const scratch *s, const chunk_keys *c)
+{
+    wf_few f = {.k = o->d, .lda = o->d_wide};
+    for (int64_t j = c->begin - c->begin % WF_VL; j < c->end; j += WF_VL) {
+        ptrdiff_t next = 0;
+        f.from = find_keys(o, s, c, j, &f.stride);
+        if (pages_are_whole(o) && j + WF_VL < c->end)
+            next = key_row(o, o->k, c->sequence, c->kv_head, c->low + j + WF_VL) - f.from;
+        for (int64_t at = 0, heads = o->group; at < o->group; at += DOTS, heads -= DOTS) {
+            float *scores = s->scores + at * STRIDE + j;
+            f.a = s->q + at * o->d_wide;
+            if (o->k->type == WF_F32)
+                find_dots_of(WF_F32, heads, &f, next, scores);
+            else if (o->k->type == WF_F16)
+                find_dots_of(WF_F16, heads, &f, next, scores);
+            else
+                find_dots_of(WF_BF16, heads, &f, next, scores);
+        }
     }
 }
 
-/* Turns n dot products into e^(score - maximum); returns the maximum and the sum. */
-static void softmax(const wf_attention_problem *o, float *p, int64_t n, float *most, float *total)
+/* Turns the dot products of keys [begin, end) into scores, -Inf for other keys of their vectors,
+ * and returns the maximum of these and `most`. */
+static float block_most(const wf_attention_problem *o, float *p, int64_t begin, int64_t end,
+                        float most)
 {
-    vf high = vf_set(-INFINITY), sum = vf_zero();
-    for (int64_t j = 0; j < n; j += WF_VL) {
+    vf high = vf_set(most), hidden = vf_set(-INFINITY);
+    for (int64_t j = begin - begin % WF_VL; j < end; j += WF_VL) {
         vf s = score_of(o, vf_load(p + j));
-        s = n - j < WF_VL ? vf_select(vm_first((int)(n - j)), s, vf_set(-INFINITY)) : s;
+        if (j < begin)
+            s = vf_select(vm_first((int)(begin - j)), hidden, s);
+        if (end - j < WF_VL)
+            s = vf_select(vm_first((int)(end - j)), s, hidden);
         vf_store(p + j, s);
-        high = vf_max(s, high);
+        high = vf_max(s, high); /* NaN propagates through e^x instead */
     }
-    *most = vf_most(high);
-    vf by = vf_set(*most == -INFINITY ? 0 : *most); /* all hidden: e^(-Inf) is 0 */
-    for (int64_t j = 0; j < n; j += WF_VL) {
-        vf e = vf_exp(vf_sub(vf_load(p + j), by));
-        vf_store(p + j, e);
-        sum = vf_add(sum, e);
+    return vf_most(high);
+}
+
+/* Turns dot products of a chunk into e^(score - maximum so far), block by block. by[b] becomes the
+ * factor of the sums before block b. Returns the maximum. */
+static float softmax(const wf_attention_problem *o, const chunk_keys *c, float *p, float *by)
+{
+    float most = -INFINITY;
+    for (int64_t i = 0; i < FACTORS; i++)
+        by[i] = 0;
+    for (int64_t at = c->begin - c->begin % KEYS; at < c->end; at += KEYS) {
+        int64_t begin = at > c->begin ? at : c->begin;
+        int64_t end = at + KEYS < c->end ? at + KEYS : c->end;
+        float before = most;
+        most = block_most(o, p, begin, end, most);
+        float finite = most == -INFINITY ? 0 : most; /* -Inf - -Inf would be NaN */
+        by[at / KEYS] = before - finite;
+        for (int64_t j = begin - begin % WF_VL; j < end; j += WF_VL)
+            vf_store(p + j, vf_exp(vf_sub(vf_load(p + j), vf_set(finite))));
     }
-    *total = vf_sum(sum);
+    for (int64_t i = 0; i < BLOCKS; i += WF_VL)
+        vf_store(by + i, vf_exp(vf_load(by + i)));
+    return most;
 }
 
 /* ---- Values ---- */
 
-/* sum[h][] = sum over keys of p[h][key] v[key][], for nv vectors; the last has `last` elements. */
-static inline __attribute__((always_inline)) void add_values(wf_type type, int heads, int nv,
-                                                             int last, const float *p,
-                                                             const char *const *v, int64_t offset,
-                                                             int64_t n, float *sum, int64_t wide)
+/* Operands and results of add_values for some heads. */
+typedef struct {
+    const float *p, *by; /* [heads][STRIDE], [heads][FACTORS] */
+    float *to;           /* [heads][ld]: total, then values */
+    int64_t ld;
+} value_sums;
+
+/* Sums nv vectors of values, the last with `last` elements, from element `at` of the rows on; and
+ * also p, if `totals`. heads, nv and totals are constants. */
+WF_INLINE void add_values(wf_type type, int heads, int nv, bool totals, int last,
+                          const chunk_keys *c, int64_t at, const value_sums *s)
 {
-    int64_t step = WF_VL * (type == WF_F32 ? 4 : 2); /* bytes per vector */
-    vf to[HEADS][VALUES];
-    for (int h = 0; h < heads; h++)
+    int64_t size = (int64_t)wf_gemm_size(type), step = WF_VL * size;
+    vf to[HEADS][VALUES], total[HEADS], part[HEADS];
+    for (int h = 0; h < heads; h++) {
+        total[h] = vf_zero();
         for (int i = 0; i < nv; i++)
             to[h][i] = vf_zero();
-    for (int64_t j = 0; j < n; j++) {
-        const char *row = v[j] + offset;
-        for (int i = 0; i < nv; i++) {
-            vf x = last < WF_VL ? vf_load_as_n(type, row + i * step, last)
-                                : vf_load_as(type, row + i * step);
-            for (int h = 0; h < heads; h++)
-                to[h][i] = vf_fma(vf_set(p[h * STRIDE + j]), x, to[h][i]);
+    }
+    for (int64_t j = c->begin; j < c->end;) {
+        int64_t b = j / KEYS, end = (b + 1) * KEYS < c->end ? (b + 1) * KEYS : c->end;
+        for (int h = 0; h < heads; h++) {
+            vf by = vf_set(s->by[h * FACTORS + b]);
+            part[h] = vf_zero();
+            for (int i = 0; i < nv; i++)
+                to[h][i] = vf_mul(to[h][i], by);
         }
+        for (; j < end; j++) {
+            const char *row = c->v[j] + at * size;
+            vf x[VALUES];
+            for (int64_t i = 0; i < nv * step; i += 64)
+                v_prefetch(c->v[j + AHEAD] + at * size + i);
+            for (int i = 0; i < nv; i++)
+                x[i] = last < WF_VL ? vf_load_as_n(type, row + i * step, last)
+                                    : vf_load_as(type, row + i * step);
+            for (int h = 0; h < heads; h++) {
+                vf p = vf_set(s->p[h * STRIDE + j]);
+                if (totals)
+                    part[h] = vf_add(part[h], p);
+                for (int i = 0; i < nv; i++)
+                    to[h][i] = vf_fma(p, x[i], to[h][i]);
+            }
+        }
+        for (int h = 0; totals && h < heads; h++)
+            total[h] = vf_fma(total[h], vf_set(s->by[h * FACTORS + b]), part[h]);
     }
-    for (int h = 0; h < heads; h++)
-        for (int i = 0; i < nv; i++)
-            vf_store(sum + h * wide + i * WF_VL, to[h][i]);
-}
-
-static inline __attribute__((always_inline)) void sum_values(wf_type type, int64_t size, int heads,
-                                                             const float *p, const char *const *v,
-                                                             int64_t dv, int64_t n, float *sum,
-                                                             int64_t wide)
-{
-    int64_t c = 0;
-    for (; c + VALUES * WF_VL <= dv; c += VALUES * WF_VL)
-        add_values(type, heads, VALUES, WF_VL, p, v, c * size, n, sum + c, wide);
-    for (; c + WF_VL <= dv; c += WF_VL)
-        add_values(type, heads, 1, WF_VL, p, v, c * size, n, sum + c, wide);
-    if (c < dv)
-        add_values(type, heads, 1, (int)(dv - c), p, v, c * size, n, sum + c, wide);
-}
-
-/* ---- One chunk ---- */
-
-/* Addresses of the rows of one chunk, padded to a whole vector. */
-typedef struct {
-    const char *k[CHUNK + WF_VL], *v[CHUNK + WF_VL];
-    int64_t n;
-} chunk_rows;
-
-/* Addresses of the rows of keys [begin, end); the last one repeats up to a whole vector. */
-static void find_rows(const wf_attention_problem *o, const wf_view *x, int64_t sequence,
-                      int64_t kv_head, int64_t begin, int64_t end, const char **rows)
-{
-    int64_t page = x->dim[1], step = x->stride[1] * wf_type_get(x->type)->block_bytes, i = 0;
-    for (int64_t j = begin; j < end;) {
-        const char *row = key_row(o, x, sequence, kv_head, j);
-        int64_t stop = j - j % page + page; /* rows of a page are a constant stride apart */
-        for (stop = stop < end ? stop : end; j < stop; j++, row += step)
-            rows[i++] = row;
-    }
-    for (int64_t j = 0; j < WF_VL; j++)
-        rows[i + j] = rows[i - 1];
-}
-
-static inline __attribute__((always_inline)) void chunk_heads(const wf_attention_problem *o,
-                                                              wf_type k, int64_t k_size, wf_type v,
-                                                              int64_t v_size, int heads,
-                                                              const chunk_rows *r, const scratch *s,
-                                                              int64_t at, float *partial)
-{
-    float *scores = s->scores + at * STRIDE, *sum = s->sum + at * o->dv_wide;
-    find_dots(k, k_size, heads, s->q + at * o->d_wide, o->d, o->d_wide, r->k, r->n, scores);
     for (int h = 0; h < heads; h++) {
-        /* Padding heads compute, but their results are dropped. */
-        float ignored[2], *to = at + h < o->group ? partial + h * partial_size(o) : ignored;
-        softmax(o, scores + h * STRIDE, r->n, &to[0], &to[1]);
+        float *values = s->to + h * s->ld + 1;
+        for (int i = 0; i < nv; i++)
+            vf_store(values + at + i * WF_VL, to[h][i]);
+        if (totals)
+            vf_store_n(values - 1, total[h], 1);
     }
-    sum_values(v, v_size, heads, scores, r->v, o->dv, r->n, sum, o->dv_wide);
-    for (int h = 0; h < heads && at + h < o->group; h++)
-        memcpy(partial + h * partial_size(o) + 2, sum + h * o->dv_wide,
-               (size_t)o->dv_wide * sizeof *sum);
+}
+
+WF_INLINE void sum_values(wf_type type, int heads, const chunk_keys *c, int64_t dv,
+                          const value_sums *s)
+{
+    int64_t at = dv;
+    if (dv >= VALUES * WF_VL) {
+        at = VALUES * WF_VL;
+        add_values(type, heads, VALUES, true, WF_VL, c, 0, s);
+    } else if (dv >= WF_VL) {
+        at = WF_VL;
+        add_values(type, heads, 1, true, WF_VL, c, 0, s);
+    } else {
+        add_values(type, heads, 1, true, (int)dv, c, 0, s);
+    }
+    for (; at + VALUES * WF_VL <= dv; at += VALUES * WF_VL)
+        add_values(type, heads, VALUES, false, WF_VL, c, at, s);
+    for (; at + WF_VL <= dv; at += WF_VL)
+        add_values(type, heads, 1, false, WF_VL, c, at, s);
+    if (at < dv)
+        add_values(type, heads, 1, false, (int)(dv - at), c, at, s);
+}
+
+WF_INLINE void sum_values_of(wf_type type, int64_t heads, const chunk_keys *c, int64_t dv,
+                             const value_sums *s)
+{
+    if (heads == 1)
+        sum_values(type, 1, c, dv, s);
+    else if (heads == 2)
+        sum_values(type, 2, c, dv, s);
+    else if (heads == 3)
+        sum_values(type, 3, c, dv, s);
+    else
+        sum_values(type, HEADS, c, dv, s);
 }
 
 /* Processes all heads of the group; partial is [group][2 + dv_wide]. */
-static inline __attribute__((always_inline)) void chunk_group(const wf_attention_problem *o,
-                                                              wf_type k, int64_t k_size, wf_type v,
-                                                              int64_t v_size, const chunk_rows *r,
-                                                              const scratch *s, float *partial)
-{
-    if (o->group == 1)
-        chunk_heads(o, k, k_size, v, v_size, 1, r, s, 0, partial);
-    else if (o->group == 2)
-        chunk_heads(o, k, k_size, v, v_size, 2, r, s, 0, partial);
-    else
-        for (int64_t at = 0; at < o->group; at += HEADS)
-            chunk_heads(o, k, k_size, v, v_size, HEADS, r, s, at, partial + at * partial_size(o));
-}
-
-static void run_chunk(const wf_attention_problem *o, const chunk_rows *r, const scratch *s,
+static void run_chunk(const wf_attention_problem *o, const chunk_keys *c, const scratch *s,
                       float *partial)
 {
-    /* Constant types let the compiler specialise the loops; mixed types take the generic one. */
-    wf_type k = o->k->type, v = o->v->type;
-    if (k == WF_F32 && v == WF_F32)
-        chunk_group(o, WF_F32, 4, WF_F32, 4, r, s, partial);
-    else if (k == WF_F16 && v == WF_F16)
-        chunk_group(o, WF_F16, 2, WF_F16, 2, r, s, partial);
-    else if (k == WF_BF16 && v == WF_BF16)
-        chunk_group(o, WF_BF16, 2, WF_BF16, 2, r, s, partial);
-    else
-        chunk_group(o, k, wf_type_get(k)->block_bytes, v, wf_type_get(v)->block_bytes, r, s,
-                    partial);
+    int64_t size = partial_size(o);
+    find_scores(o, s, c);
+    for (int64_t h = 0; h < o->group; h++)
+        partial[h * size] = softmax(o, c, s->scores + h * STRIDE, s->by + h * FACTORS);
+    for (int64_t at = 0, heads = o->group; at < o->group; at += HEADS, heads -= HEADS) {
+        value_sums sums = {.p = s->scores + at * STRIDE,
+                           .by = s->by + at * FACTORS,
+                           .to = partial + at * size + 1,
+                           .ld = size};
+        if (o->v->type == WF_F32)
+            sum_values_of(WF_F32, heads, c, o->dv, &sums);
+        else if (o->v->type == WF_F16)
+            sum_values_of(WF_F16, heads, c, o->dv, &sums);
+        else
+            sum_values_of(WF_BF16, heads, c, o->dv, &sums);
+    }
 }
 
 /* ---- All chunks ---- */
@@ -257,7 +374,7 @@ static void load_queries(const wf_attention_problem *o, const scratch *s, int64_
         load_any_row(q->type, (const char *)q->data + offset * size, o->d, o->d_wide,
                      s->q + h * o->d_wide);
     }
-    for (int64_t i = o->group * o->d_wide; i < round_up(o->group, HEADS) * o->d_wide; i++)
+    for (int64_t i = o->group * o->d_wide; i < round_up(o->group, DOTS) * o->d_wide; i++)
         s->q[i] = 0;
 }
 
@@ -268,68 +385,65 @@ static void run_chunks(void *arg, int64_t begin, int64_t end, int thread)
     const work *w = arg;
     const wf_attention_problem *o = w->problem;
     const wf_decode *a = w->decode;
-    wf_carver c = {.base = a->scratch + (size_t)thread * a->scratch_bytes};
+    wf_carver carver = {.base = a->scratch + (size_t)thread * a->scratch_bytes};
     scratch s;
-    lay_out(&s, &c, o);
+    chunk_keys c;
+    lay_out(&s, &carver, o);
     for (int64_t item = begin; item < end; item++) {
-        int64_t kv_head = item % o->kv_heads, i = item / o->kv_heads;
-        int64_t sequence = wf_attention_find(a->first, o->sequences, i);
-        int64_t chunk = i - a->first[sequence], length = o->lengths[sequence];
-        int64_t low = chunk * CHUNK, high = low + CHUNK < length ? low + CHUNK : length;
-        for (int64_t t = o->start[sequence]; t < o->start[sequence + 1]; t++) {
-            chunk_rows r;
-            int64_t first, last;
-            seen_keys(o, t, low, high, &first, &last);
-            if (first >= last)
+        int64_t i = item / o->kv_heads;
+        c.kv_head = item % o->kv_heads;
+        c.sequence = wf_attention_find(a->first, o->sequences, i);
+        int64_t index = i - a->first[c.sequence], length = o->lengths[c.sequence];
+        int64_t low = index * CHUNK, high = low + CHUNK < length ? low + CHUNK : length;
+        c.low = low;
+        for (int64_t t = o->start[c.sequence]; t < o->start[c.sequence + 1]; t++) {
+            seen_keys(o, t, low, high, &c.begin, &c.end);
+            if (c.begin >= c.end)
                 continue;
-            r.n = last - first;
-            find_rows(o, o->k, sequence, kv_head, first, last, r.k);
-            find_rows(o, o->v, sequence, kv_head, first, last, r.v);
-            load_queries(o, &s, t, kv_head);
-            run_chunk(o, &r, &s,
-                      partial_of(o, a, a->queries[sequence] + t - o->start[sequence], chunk,
-                                 kv_head * o->group));
+            c.begin -= low;
+            c.end -= low;
+            find_values(o, &c);
+            load_queries(o, &s, t, c.kv_head);
+            run_chunk(o, &c, &s,
+                      partial_of(o, a, a->queries[c.sequence] + t - o->start[c.sequence], index,
+                                 c.kv_head * o->group));
         }
     }
 }
 
-/* ---- Combining chunks ---- */
+/* ---- Merging chunks ---- */
 
-/* Combines the visible chunks of token t (decode query number `query`) and one head, in order. */
+/* Merges the visible chunks of token t (decode query number `query`) and one head, in order. */
 static void finish(const wf_attention_problem *o, const wf_decode *a, int64_t sequence, int64_t t,
                    int64_t query, int64_t head, float *sum)
 {
     const wf_view *out = &o->l->out[0], *lse = &o->l->out[1];
     int64_t begin, end, heads = o->kv_heads * o->group;
-    float most = -INFINITY, total = 0;
+    vf most = vf_set(-INFINITY), total = vf_zero();
     seen_keys(o, t, 0, o->lengths[sequence], &begin, &end);
     /* No visible key: an empty range of chunks. */
     int64_t first = begin / CHUNK, last = end > begin ? (end - 1) / CHUNK : first - 1;
-    for (int64_t c = first; c <= last; c++) {
-        float m = partial_of(o, a, query, c, head)[0];
-        most = m > most ? m : most;
-    }
-    for (int64_t i = 0; i < o->dv_wide; i++)
-        sum[i] = 0;
+    for (int64_t i = 0; i < o->dv_wide; i += WF_VL)
+        vf_store(sum + i, vf_zero());
     for (int64_t c = first; c <= last; c++) {
         const float *p = partial_of(o, a, query, c, head);
-        /* Scales the chunk to the common maximum. */
-        float by = most == -INFINITY ? 0 : expf(p[0] - most);
-        total += by * p[1];
+        wf_merge m = merge_of(&most, vf_set(p[0]));
+        total = merged(&m, total, vf_set(p[1]));
         for (int64_t i = 0; i < o->dv_wide; i += WF_VL)
-            vf_store(sum + i, vf_fma(vf_set(by), vf_load(p + 2 + i), vf_load(sum + i)));
+            vf_store(sum + i, merged(&m, vf_load(sum + i), vf_load(p + 2 + i)));
     }
-    vf by = vf_set(total != 0 ? 1 / total : 0);
-    for (int64_t i = 0; i < o->dv_wide; i += WF_VL)
-        vf_store(sum + i, vf_mul(vf_load(sum + i), by));
-    if (out->data)
-        store_row(out->type,
-                  (char *)out->data + (t * out->stride[0] + head * out->stride[1]) *
-                                          wf_type_get(out->type)->block_bytes,
-                  sum, o->dv);
+    float totals[WF_VL], mosts[WF_VL];
+    vf_store(totals, total);
+    vf_store(mosts, most);
     if (lse->data)
-        ((float *)lse->data)[t * heads + head] =
-            total != 0 ? (float)(most + log((double)total)) : -INFINITY;
+        ((float *)lse->data)[t * heads + head] = log_sum(mosts[0], totals[0]);
+    if (!out->data)
+        return;
+    divide_row(sum, o->dv_wide, totals[0]);
+    store_row(out->type,
+              (char *)out->data + (t * out->stride[0] + head * out->stride[1]) *
+                                      wf_type_get(out->type)->block_bytes,
+              sum, o->dv);
 }
 
 static void finish_range(void *arg, int64_t begin, int64_t end, int thread)
@@ -338,13 +452,11 @@ static void finish_range(void *arg, int64_t begin, int64_t end, int thread)
     const wf_attention_problem *o = w->problem;
     const wf_decode *a = w->decode;
     int64_t heads = o->kv_heads * o->group;
-    wf_carver c = {.base = a->scratch + (size_t)thread * a->scratch_bytes};
-    scratch s;
-    lay_out(&s, &c, o);
+    float *sum = (float *)(void *)(a->scratch + (size_t)thread * a->scratch_bytes);
     for (int64_t item = begin; item < end; item++) {
         int64_t query = item / heads, sequence = wf_attention_find(a->queries, o->sequences, query);
         finish(o, a, sequence, o->start[sequence] + query - a->queries[sequence], query,
-               item % heads, s.sum);
+               item % heads, sum);
     }
 }
 

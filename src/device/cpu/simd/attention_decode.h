@@ -4,20 +4,18 @@
  * reading the keys and values once.
  *
  * Each row of the pool is read once, in its stored type, for all heads of a group. The keys of a
- * sequence are cut into chunks at multiples of CHUNK, for any number of threads. A query combines
- * the chunks that it sees in order.
+ * sequence are cut into chunks at multiples of CHUNK, for any number of threads. Results have the
+ * bits of tiles (attention.c), so the choice between the two is one of speed.
  */
 #ifndef WF_DEVICE_CPU_SIMD_ATTENTION_DECODE_H
 #define WF_DEVICE_CPU_SIMD_ATTENTION_DECODE_H
 
 #include "device/cpu/simd/attention.h"
 
-enum { CHUNK = 256 };
-
 typedef struct {
     int64_t *first;   /* [S + 1]: chunks before each sequence */
     int64_t *queries; /* [S + 1]: decoded tokens before each sequence */
-    float *partial;   /* [tokens][chunks][H][2 + dv_wide]: largest score, sum of p, sum of p v */
+    float *partial;   /* [tokens][chunks][H][2 + dv_wide]: maximum, sum of p, sum of p v */
     int64_t chunks;   /* most chunks of a sequence */
     char *scratch;
     size_t scratch_bytes; /* per thread */

@@ -194,10 +194,10 @@ static inline void wf_pack_block_rows(const wf_gemm_part *p, const wf_deal *d, i
 WF_INLINE void wf_pack_stored(wf_type type, const wf_gemm_part *p, int64_t all, const wf_deal *d,
                               int64_t stride, float *to)
 {
-    enum { LANES = WF_VL < WF_GEMM_COLUMNS ? WF_VL : WF_GEMM_COLUMNS };
+    enum { ACROSS = WF_VL < WF_GEMM_COLUMNS ? WF_VL : WF_GEMM_COLUMNS };
     int64_t panels = (p->n + WF_GEMM_COLUMNS - 1) / WF_GEMM_COLUMNS;
     for (int64_t t = 0; t < d->tiles; t++)
-        for (int64_t j = 0; j < d->width; j += LANES) {
+        for (int64_t j = 0; j < d->width; j += ACROSS) {
             int64_t column = t * d->width + j, panel = column / WF_GEMM_COLUMNS;
             const char *from =
                 wf_view_at(p->of->view,
@@ -209,9 +209,9 @@ WF_INLINE void wf_pack_stored(wf_type type, const wf_gemm_part *p, int64_t all, 
                     at,
                     panel < panels
                         ? vf_load_as_n(
-                              type, from + (size_t)k * WF_GEMM_COLUMNS * wf_gemm_size(type), LANES)
+                              type, from + (size_t)k * WF_GEMM_COLUMNS * wf_gemm_size(type), ACROSS)
                         : vf_zero(), /* columns past the last panel */
-                    LANES);
+                    ACROSS);
         }
 }
 
