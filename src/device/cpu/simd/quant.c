@@ -22,7 +22,7 @@
 #include "graph/quant/block.h"
 
 enum {
-    PANELS = 4, /* panels that a batch of one or two rows reads at once */
+    PANELS = 4, /* panels that a batch of one or two rows reads at the same time */
     ROWS = 4,   /* rows of x that a small-batch kernel multiplies at once */
     /* Sums that fit the registers of each vector length. */
     TILE_ROWS = WF_VL == 16 ? 6 : (WF_VL == 8 ? 4 : 3),
@@ -36,55 +36,26 @@ enum {
 
 /* ---- Small batches ---- */
 
-/* Returns sum plus the dot product of words [u, u + n) of a part with both digits of a block of
- * activations. Without WF_VQ_WIDE vq_dot sums two products per word in i16: as many words are safe
- * as make 2 x words x (largest weight) x 128 less than 2^15. */
-WF_INLINE vi dot_fours(wf_type type, const uint8_t *words, int part, int u, int n,
-                       const int32_t *digits, vi sum)
-{
-    const bool flip = !WF_VQ_SIGNED;
-    const int safe = INT16_MAX / (256 * ((1 << wf_quant_layouts[type].bits) - 1));
-    const int most = WF_VQ_WIDE || safe > n ? n : safe;
-#pragma GCC unroll 8
-    for (int i = 0; i < n; i += most) {
-        vq high = vq_zero(), low = vq_zero();
-#pragma GCC unroll 8
-        for (int j = i; j < i + most; j++) {
-            vi w = wf_quant_bytes_of(type, flip, words, part, u + j);
-            high = vq_dot(high, w, digits + u + j);
-            low = vq_dot(low, w, digits + WF_QUANT_FOURS + u + j);
-        }
-        sum = vi_add(sum, vi_add(vq_sum(high, 8), vq_sum(low, 0)));
-    }
-    return sum;
-}
+/* Types whose panels are multiplied one by one. Words of q6_K serve two parts: long vectors, which
+ * have more registers, keep them. */
+#define ALONE(type) (WF_VREGS > 16 && wf_quant_layouts[type].bits == 6)
 
-/* Dot product of a part with a block of activations. `off` subtracts the weights' offset: it is
- * -offset times the sums of 16 activations. The sums of groups are multiplied by their scales. */
-WF_INLINE vi dot_digits(wf_type type, wf_quant_panel p, int part, const int32_t *digits,
-                        const int32_t *off)
-{
-    const bool offset = wf_quant_digits_offset(type) != 0;
-    if (!wf_quant_grouped(type)) {
-        vi sum = offset ? vi_add(vi_set(off[0]), vi_set(off[1])) : vi_zero();
-        return dot_fours(type, p.words, part, 0, WF_QUANT_FOURS, digits, sum);
-    }
-    vi group[2];
-    for (int j = 0; j < 2; j++) {
-        group[j] =
-            dot_fours(type, p.words, part, 4 * j, 4, digits, offset ? vi_set(off[j]) : vi_zero());
-        group[j] = vi_mul(group[j], wf_quant_group_scale(type, p.scales, 2 * part + j));
-    }
-    return vi_add(group[0], group[1]);
-}
+/* The part of a small batch that is multiplied at once: rows of x by panels. Extracted words then
+ * serve several rows and broadcast activations several panels, and the sums, which fit the registers
+ * of AVX2, do not wait for each other. */
+typedef struct {
+    wf_type type;
+    int rows, panels;     /* panels x rows is at most PANELS */
+    wf_quant_panel first; /* the others are `next` bytes apart */
+    int64_t next;
+    const int32_t *numbers[ROWS]; /* activations of the current block */
+    const int32_t *off[ROWS];
+} batch;
 
-/* The same for signed integers against pairs of i16. */
-WF_INLINE vi dot_words(wf_type type, wf_quant_panel p, int part, const int32_t *pairs)
+WF_INLINE wf_quant_panel panel_of(const batch *a, int j)
 {
-    vi word[WF_QUANT_FOURS];
-    for (int u = 0; u < WF_QUANT_FOURS; u++)
-        word[u] = wf_quant_bytes_of(type, false, p.words, part, u);
-    return wf_quant_dot_pairs(word, pairs);
+    return (wf_quant_panel){a->first.scales + j * a->next, a->first.words + j * a->next,
+                            a->first.scale_step, a->first.word_step};
 }
 
 /* Hides where a pointer comes from. Otherwise the compiler keeps one pointer per offset and spills
@@ -95,23 +66,121 @@ WF_INLINE const int32_t *hide(const int32_t *p)
     return p;
 }
 
-/* Adds to c[row] the products of a part of panel p with block b of each row of x. */
-WF_INLINE void add_part(wf_type type, int rows, wf_quant_panel p, int part, const wf_quant_rows *x,
-                        int64_t b, vf *c)
+/* Makes the compiler read memory again. Otherwise it keeps words that several parts share, and
+ * spills registers. */
+WF_INLINE void reload(void)
+{
+    __asm__ volatile("" : : : "memory");
+}
+
+/* Adds to sum[j][r] the dot product of words [u, u + n) of a part of panel j with both digits of row
+ * r. Without WF_VQ_WIDE vq_dot sums two products per word in i16: as many words are safe as make 2 x
+ * words x (largest weight) x 128 less than 2^15. */
+WF_INLINE void dot_fours(const batch *a, int part, int u, int n, vi sum[][ROWS])
+{
+    const int safe = INT16_MAX / (256 * ((1 << wf_quant_layouts[a->type].bits) - 1));
+    const int most = WF_VQ_WIDE || safe > n ? n : safe;
+#pragma GCC unroll 8
+    for (int i = u; i < u + n; i += most) {
+        vq high[PANELS][ROWS], low[PANELS][ROWS];
+        for (int j = 0; j < a->panels; j++)
+            for (int r = 0; r < a->rows; r++)
+                high[j][r] = low[j][r] = vq_zero();
+#pragma GCC unroll 8
+        for (int k = i; k < i + most; k++) {
+            reload();
+            for (int j = 0; j < a->panels; j++) {
+                const uint8_t *words = panel_of(a, j).words;
+                vi w = vi_keep(wf_quant_bytes_of(a->type, !WF_VQ_SIGNED, words, part, k));
+                for (int r = 0; r < a->rows; r++) {
+                    high[j][r] = vq_dot(high[j][r], w, a->numbers[r] + k);
+                    low[j][r] = vq_dot(low[j][r], w, a->numbers[r] + WF_QUANT_FOURS + k);
+                }
+            }
+        }
+        for (int j = 0; j < a->panels; j++)
+            for (int r = 0; r < a->rows; r++)
+                sum[j][r] = vi_add(sum[j][r], vi_add(vq_sum(high[j][r], 8), vq_sum(low[j][r], 0)));
+    }
+}
+
+/* Dot products of a part of each panel with each row. `off` subtracts the weights' offset: it is
+ * -offset times the sums of 16 activations. The sums of groups are multiplied by their scales. */
+WF_INLINE void dot_digits(const batch *a, int part, vi sum[][ROWS])
+{
+    const bool offset = wf_quant_digits_offset(a->type) != 0;
+    const int groups = wf_quant_grouped(a->type) ? 2 : 1;
+#pragma GCC unroll 2
+    for (int g = 0; g < groups; g++) {
+        vi group[PANELS][ROWS];
+        for (int j = 0; j < a->panels; j++)
+            for (int r = 0; r < a->rows; r++) {
+                const int32_t *off = a->off[r];
+                group[j][r] = !offset      ? vi_zero()
+                              : groups > 1 ? vi_set(off[g])
+                                           : vi_add(vi_set(off[0]), vi_set(off[1]));
+            }
+        dot_fours(a, part, g * WF_QUANT_FOURS / groups, WF_QUANT_FOURS / groups, group);
+        for (int j = 0; j < a->panels; j++)
+            for (int r = 0; r < a->rows; r++) {
+                if (groups > 1)
+                    group[j][r] =
+                        vi_mul(group[j][r],
+                               wf_quant_group_scale(a->type, panel_of(a, j).scales, 2 * part + g));
+                sum[j][r] = g ? vi_add(sum[j][r], group[j][r]) : group[j][r];
+            }
+    }
+}
+
+/* The same for pairs of i16. Levels have flipped sign bits: to extend zeros takes fewer
+ * instructions than to extend signs. */
+WF_INLINE void dot_words(const batch *a, int part, vi sum[][ROWS])
+{
+    const bool flip = wf_quant_layouts[a->type].levels;
+    for (int j = 0; j < a->panels; j++)
+        for (int r = 0; r < a->rows; r++)
+            sum[j][r] = flip ? vi_add(vi_set(a->off[r][0]), vi_set(a->off[r][1])) : vi_zero();
+#pragma GCC unroll 8
+    for (int u = 0; u < WF_QUANT_FOURS; u++) {
+        const int at = u % 4 * 4 + u / 4 * 2; /* wf_quant_four */
+        for (int j = 0; j < a->panels; j++) {
+            const uint8_t *words = panel_of(a, j).words;
+            vi w = vi_keep(wf_quant_bytes_of(a->type, flip, words, part, u));
+            vi even = flip ? vi_and(w, vi_set(0x00ff00ff)) : vp_sra(vp_shl(w, 8), 8);
+            vi odd = flip ? vp_shr(w, 8) : vp_sra(w, 8);
+            for (int r = 0; r < a->rows; r++) {
+                sum[j][r] = vi_keep(vp_dot(sum[j][r], even, vi_set(a->numbers[r][at])));
+                sum[j][r] = vi_keep(vp_dot(sum[j][r], odd, vi_set(a->numbers[r][at + 1])));
+            }
+        }
+    }
+}
+
+/* Adds to c[j][r] the product of a part of panel j with block b of row r. */
+WF_INLINE void add_part(batch a, int part, const wf_quant_rows *x, int64_t b, vf c[][ROWS])
 {
     const int64_t blocks = x->k / WF_QUANT_BLOCK;
-    const int mins = wf_quant_layouts[type].mins;
-    vf scale = wf_quant_scale_of(type, p.scales, part), min[2];
-    for (int i = 0; i < mins; i++)
-        min[i] = wf_quant_min_of(type, p.scales, part, i);
-    for (int r = 0; r < rows; r++) {
-        int64_t at = r * blocks + b;
-        const int32_t *numbers = hide(x->pair + at * WF_QUANT_PAIRS);
-        vi sum = wf_quant_digits(type, true) ? dot_digits(type, p, part, numbers, x->off + 2 * at)
-                                             : dot_words(type, p, part, numbers);
-        c[r] = vf_fma(vi_to_vf(sum), vf_mul(scale, vf_set(x->scale[at])), c[r]);
+    const int mins = wf_quant_layouts[a.type].mins;
+    vi sum[PANELS][ROWS];
+    for (int r = 0; r < a.rows; r++) {
+        a.numbers[r] = hide(x->pair + (r * blocks + b) * WF_QUANT_PAIRS);
+        a.off[r] = x->off + 2 * (r * blocks + b);
+    }
+    if (wf_quant_digits(a.type, true))
+        dot_digits(&a, part, sum);
+    else
+        dot_words(&a, part, sum);
+    for (int j = 0; j < a.panels; j++) {
+        const uint8_t *scales = panel_of(&a, j).scales;
+        vf scale = wf_quant_scale_of(a.type, scales, part), min[2];
         for (int i = 0; i < mins; i++)
-            c[r] = vf_fma(min[i], vf_set(x->total[at * mins + i]), c[r]);
+            min[i] = wf_quant_min_of(a.type, scales, part, i);
+        for (int r = 0; r < a.rows; r++) {
+            const int64_t at = r * blocks + b;
+            c[j][r] = vf_fma(vi_to_vf(sum[j][r]), vf_mul(scale, vf_set(x->scale[at])), c[j][r]);
+            for (int i = 0; i < mins; i++)
+                c[j][r] = vf_fma(min[i], vf_set(x->total[at * mins + i]), c[j][r]);
+        }
     }
 }
 
@@ -142,19 +211,20 @@ WF_INLINE void few_rows(wf_type type, int rows, int panels, wf_quant_panel p, in
                         const wf_quant_rows *x, float *out)
 {
     const int parts = wf_quant_parts(type);
+    const int some = panels == 1 || ALONE(type) ? 1 : PANELS / rows;
     vf c[PANELS][ROWS];
     for (int j = 0; j < panels; j++)
         for (int r = 0; r < rows; r++)
             c[j][r] = vf_zero();
     for (int64_t b = 0; b < x->k / WF_QUANT_BLOCK; b += parts) {
-        /* Unroll parts only: with panels unrolled too, the code exceeds the instruction cache. */
 #pragma GCC unroll 8
         for (int part = 0; part < parts; part++)
-            for (int j = 0; j < panels; j++) {
-                wf_quant_panel one = {p.scales + j * next, p.words + j * next, p.scale_step,
-                                      p.word_step};
-                fetch_ahead(type, one, part);
-                add_part(type, rows, one, part, x, b + part, c[j]);
+            for (int j = 0; j < panels; j += some) {
+                batch a = {type, rows, some, p, next, {0}, {0}};
+                a.first = panel_of(&a, j);
+                for (int i = 0; i < some; i++)
+                    fetch_ahead(type, panel_of(&a, i), part);
+                add_part(a, part, x, b + part, c + j);
             }
         p = wf_quant_panel_next(p, 1);
     }
@@ -487,8 +557,10 @@ static wf_status launch_linear(const wf_launch *l)
     if (o.m == 0 || (!o.to.y && !o.to.pre))
         return WF_OK;
     o.x = wf_quant_rows_at(l->workspace, o.m, w->dim[1], group_of(o.m), wf_quant_totals(w->type));
-    o.x.digits = o.m <= WF_QUANT_FEW && wf_quant_digits(w->type, w->packed);
-    o.x.offset = wf_quant_digits_offset(w->type);
+    if (o.m <= WF_QUANT_FEW) {
+        o.x.digits = wf_quant_digits(w->type, w->packed);
+        o.x.offset = wf_quant_few_offset(w->type, w->packed);
+    }
     wf_parallel_for(l->threads, (o.m + o.x.group - 1) / o.x.group,
                     GRAIN / (w->dim[1] * o.x.group) + 1, fill_rows, &o);
     if (o.m <= WF_QUANT_FEW) {

@@ -111,14 +111,14 @@ typedef struct {
     int64_t k;
     int group;
     bool digits;   /* pair is i8 [row][k / 32][32 high digits, then 32 low ones]; group is 1 */
-    int offset;    /* constant to subtract from the weights' integers as stored */
+    int offset;    /* constant that `off` subtracts from the weights' integers; group is 1 */
     int totals;    /* totals per block: 1 or 2 */
     int32_t *pair; /* [groups][k / 2][group], each two i16 */
     /* [groups][k / 32][group]: scale of a block's integers */
     float *scale;
     /* [groups][k / 32][totals][group]: sum of a block's rounded activations, or of each half's */
     float *total;
-    /* [row][k / 16], only with digits: -offset times the sum of 16 neighbouring integers */
+    /* [row][k / 16], only with an offset: -offset times the sum of 16 neighbouring integers */
     int32_t *off;
 } wf_quant_rows;
 

@@ -97,6 +97,15 @@ WF_INLINE int wf_quant_digits_offset(wf_type type)
     return wf_quant_signed(type) ? WF_QUANT_FLIPPED_OFFSET : wf_quant_layouts[type].offset;
 }
 
+/* The same for all small batches. Levels in pairs have flipped sign bits: to extend zeros takes fewer
+ * instructions than to extend signs. */
+WF_INLINE int wf_quant_few_offset(wf_type type, bool packed)
+{
+    return wf_quant_digits(type, packed)   ? wf_quant_digits_offset(type)
+           : wf_quant_layouts[type].levels ? 128
+                                           : 0;
+}
+
 /* The current block of a panel. The steps are bytes to the next block. */
 typedef struct {
     const uint8_t *scales, *words;

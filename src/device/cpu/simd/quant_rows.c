@@ -119,7 +119,7 @@ static inline void store_scales(const wf_quant_rows *q, int64_t block, int lane,
         for (int i = 0; i < q->totals; i++)
             q->total[((block + b) * q->totals + i) * q->group + lane] = total[i][b];
     }
-    for (int b = 0; b < count && q->digits && q->offset; b++)
+    for (int b = 0; b < count && q->offset; b++)
         for (int i = 0; i < 2; i++)
             q->off[2 * (block + b) + i] = -q->offset * (int32_t)half[i][b];
 }
