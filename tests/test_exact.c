@@ -301,8 +301,15 @@ static void expect_equal(const float *got, const float *wanted, int64_t n, const
                  (long long)others, (long long)n, most);
 }
 
-/* Logits of all tokens of a random text do not depend on the chunk: all sizes to 64 for one type of
- * keys, some for the others. */
+/* How many of n chunk sizes, or whole models, a run takes: an eighth, fewer when sanitized; all with
+ * WEFT_ALL_CASES=1 (`make test-long`). The seed chooses them. */
+static int some(int n)
+{
+    return getenv("WEFT_ALL_CASES") ? n : (wt_cases(n) + 7) / 8;
+}
+
+/* Logits of all tokens of a random text do not depend on the chunk: sizes to 64 in equal steps or at
+ * random. */
 static void chunks_of_small_models(void **state)
 {
     wf_ctx *ctx = *state;
@@ -316,8 +323,9 @@ static void chunks_of_small_models(void **state)
             wt_reference_read(wt_models[m], &reference);
             fill_ids(&r, ids, count, reference.vocab);
             float *wanted = chunked(ctx, reference.path, types[k], 512, ids, count, 0);
-            for (int64_t chunk = 1, all = pick(&r, 0, 2) == 0; chunk <= 64;
-                 chunk += all ? 64 / wt_cases(64) : pick(&r, 1, 16)) {
+            const int64_t step = 64 / some(64);
+            for (int64_t chunk = pick(&r, 1, step), even = pick(&r, 0, 2) == 0; chunk <= 64;
+                 chunk += even ? step : pick(&r, 1, 2 * step + 14)) {
                 float *got = chunked(ctx, reference.path, types[k], chunk, ids, count, 0);
                 expect_equal(got, wanted, (int64_t)count * reference.vocab, reference.path,
                              types[k], chunk);
@@ -393,8 +401,9 @@ static void chunks_of_a_real_model(void **state)
     fill_ids(&r, ids, COUNT, VOCAB);
     for (int k = 0; k < TYPES; k++) {
         float *wanted = chunked(ctx, path, types[k], 512, ids, COUNT, 0);
-        for (int64_t chunk = 1; chunk <= 64;
-             chunk += k == 0 ? 64 / wt_cases(64) : pick(&r, 1, 512 / wt_cases(64))) {
+        const int64_t step = 64 / some(64);
+        for (int64_t chunk = pick(&r, 1, step); chunk <= 64;
+             chunk += k == 0 ? step : pick(&r, 1, 8 * step)) {
             size_t from = chunk == 7 || chunk == 40 ? 0 : COUNT - 1;
             float *got = chunked(ctx, path, types[k], chunk, ids, COUNT, from);
             expect_equal(got, wanted + from * VOCAB, (int64_t)(COUNT - from) * VOCAB, path,
@@ -419,7 +428,7 @@ static void depths_of_a_real_model(void **state)
     wf_rng_init(&r, wt_seed(), 4);
     fill_ids(&r, ids, COUNT, VOCAB);
     float *wanted = chunked(ctx, path, WF_F32, 512, ids, COUNT, COUNT - 1);
-    for (int i = 0; i < wt_cases(3); i++) {
+    for (int i = 0; i < some(3); i++) {
         float *got = chunked(ctx, path, WF_F32, chunks[i], ids, COUNT, COUNT - 1);
         expect_equal(got, wanted, VOCAB, path, WF_F32, chunks[i]);
         free(got);
@@ -548,7 +557,7 @@ static void batches_of_a_real_model(void **state)
     if (!path)
         skip();
     wf_rng_init(&r, wt_seed(), 6);
-    for (int i = 0; i < wt_cases(2); i++)
+    for (int i = 0; i < some(2); i++)
         batch_of(*state, &r, path, 80, 5);
 }
 
