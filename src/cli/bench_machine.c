@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "cli/bench.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "device/choose.h"
 
 #define LEAST_STREAM ((uint64_t)512 << 20) /* bytes; used where the cache is small or unknown */
@@ -32,8 +32,8 @@ wf_status wf_bench_measure(wf_device *device, wf_bench_machine *m)
     if (wf_bench_set.no_peak || !device->ops->peak)
         return WF_OK;
     const size_t bytes = stream_bytes(&m->machine);
-    wf_engine_say("measuring the peak of the machine with 1 thread%s",
-                  device->threads > 1 ? " and with all threads" : "");
+    wf_open_say("measuring the peak of the machine with 1 thread%s",
+                device->threads > 1 ? " and with all threads" : "");
     WF_TRY(wf_device_measure(device, bytes, &m->all));
     m->one = m->all;
     return device->threads > 1 ? device->ops->peak(device, 1, bytes, &m->one) : WF_OK;
@@ -110,7 +110,7 @@ wf_status wf_bench_machine_mode(wf_ctx *ctx, const char *mode, char *const *oper
     wf_bench_machine m;
     wf_bench_report r;
     (void)operands, (void)count;
-    WF_TRY(wf_engine_device(ctx, NULL, &device));
+    WF_TRY(wf_open_device(ctx, NULL, &device));
     wf_status status = wf_bench_measure(device, &m);
     wf_bench_report_init(&r, ctx, mode);
     if (status == WF_OK) {

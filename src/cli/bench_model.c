@@ -13,14 +13,14 @@
 #include "bench/generate.h"
 #include "bench/profile.h"
 #include "cli/bench.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "cli/progress.h"
 
 enum { PROMPT, GENERATED, RUNS };
 
 typedef struct {
     const char *mode; /* "model" measures both tests */
-    wf_engine engine;
+    wf_open open;
     wf_bench_run run[RUNS]; /* 0 tokens: not measured */
     wf_bench_times times[RUNS];
     wf_bench_work work[RUNS];
@@ -57,7 +57,7 @@ static wf_status choose(wf_ctx *ctx, job *t)
 /* Uses the smallest context: the page table, and the work of attention, grow with it. */
 static wf_status choose_context(job *t)
 {
-    wf_engine *e = &t->engine;
+    wf_open *e = &t->open;
     int64_t need = 0;
     for (int i = 0; i < RUNS; i++)
         if (t->run[i].tokens > 0 && wf_bench_run_context(&t->run[i]) > need)
@@ -67,12 +67,12 @@ static wf_status choose_context(job *t)
                        "%lld tokens exceed the context of %s, which is %lld; give fewer "
                        "(--n-prompt, --n-gen, --depth)",
                        (long long)need, WF_SHOWN(e->info.name), (long long)e->info.context);
-    if (wf_engine_set.context > 0 && need > e->context)
+    if (wf_open_set.context > 0 && need > e->context)
         return wf_fail(
             e->ctx, WF_ERR_USAGE,
             "%lld tokens exceed --ctx-size %lld; give fewer (--n-prompt, --n-gen, --depth)",
             (long long)need, (long long)e->context);
-    if (wf_engine_set.context < 0)
+    if (wf_open_set.context < 0)
         e->context = need;
     return WF_OK;
 }
@@ -83,7 +83,7 @@ static wf_status choose_context(job *t)
 static double packing(const job *t)
 {
     wf_generator_stats s;
-    wf_generator_get_stats(t->engine.generator, &s);
+    wf_generator_get_stats(t->open.generator, &s);
     return (double)s.packing_nanoseconds / 1e9;
 }
 
@@ -92,7 +92,7 @@ static wf_status measure(job *t)
     static const char *const labels[] = {"prompt", "generated"};
     for (int i = 0; i < RUNS; i++) {
         const wf_bench_run *r = &t->run[i];
-        wf_generator *g = t->engine.generator;
+        wf_generator *g = t->open.generator;
         wf_progress progress;
         if (r->tokens == 0)
             continue;
@@ -123,12 +123,12 @@ static wf_status measure(job *t)
 /* Loads the model with the smallest context that the tests need. */
 static wf_status load(wf_ctx *ctx, job *t, const char *path)
 {
-    wf_engine *e = &t->engine;
+    wf_open *e = &t->open;
     wf_memory memory;
     uint64_t begin = wf_clock_ns();
-    WF_TRY(wf_engine_open_weights(ctx, path, e));
+    WF_TRY(wf_open_weights(ctx, path, e));
     WF_TRY(choose_context(t));
-    WF_TRY(wf_engine_load(e, 1));
+    WF_TRY(wf_open_load(e, 1));
     t->load = (double)(wf_clock_ns() - begin) / 1e9;
     wf_generator_memory(e->generator, &memory);
     t->planned = memory.states + memory.mapped + memory.ports + memory.activations;
@@ -156,14 +156,14 @@ static void put_model(wf_bench_report *r, const job *t)
         {"peak_resident_bytes", "peak resident", WF_SHOW_BYTES},
         {0},
     };
-    const wf_model_info *i = &t->engine.info;
+    const wf_model_info *i = &t->open.info;
     wf_bench_begin(r, "model", columns, true);
     wf_bench_text(r, "%s", i->name);
     wf_bench_text(r, "%s", i->family);
     wf_bench_number(r, (double)i->parameters);
     wf_bench_number(r, (double)i->bytes);
-    wf_bench_text(r, "%s", wf_type_name(t->engine.kv));
-    wf_bench_number(r, (double)t->engine.context);
+    wf_bench_text(r, "%s", wf_type_name(t->open.kv));
+    wf_bench_number(r, (double)t->open.context);
     wf_bench_number(r, t->load);
     wf_bench_number(r, t->packing);
     wf_bench_number(r, (double)t->planned);
@@ -253,7 +253,7 @@ static wf_status report(wf_ctx *ctx, job *t)
 {
     wf_bench_machine machine;
     wf_bench_report r;
-    WF_TRY(wf_bench_measure(t->engine.device, &machine));
+    WF_TRY(wf_bench_measure(t->open.device, &machine));
     wf_bench_report_init(&r, ctx, t->mode);
     wf_bench_put_machine(&r, &machine);
     put_model(&r, t);
@@ -270,19 +270,19 @@ wf_status wf_bench_model(wf_ctx *ctx, const char *mode, char *const *operands, i
     const char *path;
     job t = {.mode = mode};
     WF_TRY(choose(ctx, &t));
-    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    WF_TRY(wf_open_path(ctx, operands, count, &path));
     wf_status status = load(ctx, &t, path);
     if (status == WF_OK)
         status = measure(&t);
     t.resident = wf_machine_peak_resident();
     if (status == WF_OK)
         t.packing = packing(&t);
-    wf_generator_free(t.engine.generator);
-    t.engine.generator = NULL;
+    wf_generator_free(t.open.generator);
+    t.open.generator = NULL;
     if (status == WF_OK)
         status = report(ctx, &t);
     for (int i = 0; i < RUNS; i++)
         wf_bench_profile_free(&t.profile[i]);
-    wf_engine_close(&t.engine);
+    wf_open_close(&t.open);
     return status;
 }

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "bench/op_case.h"
 #include "cli/bench.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "cli/progress.h"
 #include "device/choose.h"
 
@@ -222,7 +222,7 @@ wf_status wf_bench_ops_mode(wf_ctx *ctx, const char *mode, char *const *operands
     t.options.repeats = wf_bench_set.repeats >= 0 ? (int)wf_bench_set.repeats : 3;
     t.options.seconds = wf_bench_set.repeats >= 0 ? 0 : SECONDS;
     t.row = wf_mem_array(ctx, (size_t)cases * WAYS, sizeof *t.row);
-    wf_status status = t.row ? wf_engine_device(ctx, NULL, &device) : WF_ERR_MEMORY;
+    wf_status status = t.row ? wf_open_device(ctx, NULL, &device) : WF_ERR_MEMORY;
     if (status == WF_OK)
         status = wf_bench_measure(device, &machine);
     if (status == WF_OK) {

@@ -6,7 +6,7 @@
 #include "bench/trace.h"
 #include "bench/train.h"
 #include "cli/bench.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "cli/progress.h"
 
 typedef struct {
@@ -84,10 +84,10 @@ static wf_status train(wf_device *device, job *t)
     wf_memory memory;
     wf_progress progress;
     static const char *const what[] = {"a training step", "a prompt", "a token"};
-    wf_engine_say("%s, %s of %lld x %lld token%s in %s on %s", t->train.example->name,
-                  what[t->train.form], (long long)t->train.batch, (long long)t->train.length,
-                  WF_PLURAL(t->train.batch * t->train.length), wf_type_name(t->train.compute),
-                  wf_device_description(device));
+    wf_open_say("%s, %s of %lld x %lld token%s in %s on %s", t->train.example->name,
+                what[t->train.form], (long long)t->train.batch, (long long)t->train.length,
+                WF_PLURAL(t->train.batch * t->train.length), wf_type_name(t->train.compute),
+                wf_device_description(device));
     WF_TRY(wf_bench_train_open(device, &t->train));
     WF_TRY(wf_bench_profile_new(&t->train.exec, 1, &t->profile));
     WF_TRY(wf_bench_profile_cost(&t->profile, t->train.graph, NULL));
@@ -133,7 +133,7 @@ static void put_training(wf_bench_report *r, const job *t)
     wf_bench_number(r, (double)b->parameters);
     wf_bench_number(r, t->first_loss);
     wf_bench_number(r, t->last_loss);
-    wf_bench_text(r, "%s", wf_engine_set.fast ? "yes" : "no");
+    wf_bench_text(r, "%s", wf_open_set.fast ? "yes" : "no");
     wf_bench_number(r, (double)t->planned);
     wf_bench_number(r, (double)t->allocated);
     wf_bench_number(r, t->reserve > 0 ? (double)t->reserve : NAN);
@@ -213,7 +213,7 @@ wf_status wf_bench_train_mode(wf_ctx *ctx, const char *mode, char *const *operan
     job t = {0};
     wf_device *device;
     WF_TRY(choose(ctx, &t, count > 0 ? operands[0] : "gpt2-124M"));
-    WF_TRY(wf_engine_device(ctx, NULL, &device));
+    WF_TRY(wf_open_device(ctx, NULL, &device));
     wf_status status = train(device, &t);
     if (status == WF_OK)
         status = report(ctx, mode, device, &t);

@@ -17,7 +17,7 @@
 
 wf_status wf_chat_add(wf_chat *c, const char *role, const char *content, size_t bytes)
 {
-    wf_ctx *ctx = c->engine.ctx;
+    wf_ctx *ctx = c->open.ctx;
     wf_message *grown = wf_mem_room(ctx, c->message, c->count, &c->room, sizeof *grown);
     char *copy = grown ? wf_mem_new(ctx, bytes + 1) : NULL;
     if (grown)
@@ -33,7 +33,7 @@ wf_status wf_chat_add(wf_chat *c, const char *role, const char *content, size_t 
 
 static void free_content(const wf_chat *c, int i)
 {
-    wf_mem_free(c->engine.ctx, (void *)(uintptr_t)c->message[i].content);
+    wf_mem_free(c->open.ctx, (void *)(uintptr_t)c->message[i].content);
 }
 
 /* count > 0. */
@@ -46,7 +46,7 @@ void wf_chat_drop_all(wf_chat *c)
 {
     while (c->count > 0)
         wf_chat_drop_last(c);
-    wf_mem_free(c->engine.ctx, c->message);
+    wf_mem_free(c->open.ctx, c->message);
     c->message = NULL;
     c->room = c->left_out = 0;
 }
@@ -84,7 +84,7 @@ bool wf_chat_has_system(const wf_chat *c)
 
 wf_status wf_chat_encode(wf_chat *c, int32_t **ids, size_t *count)
 {
-    const wf_engine *e = &c->engine;
+    const wf_open *e = &c->open;
     int system = wf_chat_has_system(c), n = c->count - c->left_out;
     if (c->left_out == 0)
         return wf_model_chat(e->model, e->ctx, c->message, n, &c->options, ids, count);
@@ -103,10 +103,10 @@ wf_status wf_chat_try(wf_chat *c)
 {
     char *text;
     WF_TRY(wf_chat_add(c, "user", "?", 1));
-    wf_status status = wf_model_chat_text(c->engine.model, c->engine.ctx, c->message, c->count,
+    wf_status status = wf_model_chat_text(c->open.model, c->open.ctx, c->message, c->count,
                                           &c->options, &text, NULL);
     if (status == WF_OK)
-        wf_text_free(c->engine.ctx, text);
+        wf_text_free(c->open.ctx, text);
     wf_chat_drop_last(c);
     return status;
 }
@@ -134,19 +134,19 @@ static void keep_questions(wf_chat *c, int keep)
 /* Returns the tokens to keep free for an answer: -n, but at most a quarter of the context. */
 static size_t room_for_answer(const wf_chat *c)
 {
-    int64_t limit = c->sampled.request.limit, quarter = c->engine.context / 4;
+    int64_t limit = c->sampled.request.limit, quarter = c->open.context / 4;
     return (size_t)(limit > 0 && limit < quarter ? limit : quarter);
 }
 
 static wf_status too_long(const wf_chat *c, size_t count)
 {
-    const wf_engine *e = &c->engine;
+    const wf_open *e = &c->open;
     char larger[96];
     return wf_fail(
         e->ctx, WF_ERR_USAGE,
         "the conversation has %zu tokens, but the context only %lld; /reset starts a new "
         "one%s",
-        count, (long long)e->context, wf_engine_larger(e, larger, sizeof larger));
+        count, (long long)e->context, wf_open_larger(e, larger, sizeof larger));
 }
 
 /* Sets *fits when the last `keep` questions use at most half of the context. The other half delays
@@ -157,8 +157,8 @@ static wf_status try_questions(wf_chat *c, int keep, bool *fits)
     size_t count;
     keep_questions(c, keep);
     WF_TRY(wf_chat_encode(c, &ids, &count));
-    wf_ids_free(c->engine.ctx, ids);
-    *fits = count <= (size_t)c->engine.context / 2;
+    wf_ids_free(c->open.ctx, ids);
+    *fits = count <= (size_t)c->open.context / 2;
     return WF_OK;
 }
 
@@ -183,17 +183,16 @@ static wf_status shift(wf_chat *c, int shown)
     }
     keep_questions(c, low);
     int gone = shown - low;
-    wf_engine_say("note: the context of %lld token%s is full; the model no longer sees the oldest "
-                  "%d question%s",
-                  (long long)c->engine.context, WF_PLURAL(c->engine.context), gone,
-                  WF_PLURAL(gone));
+    wf_open_say("note: the context of %lld token%s is full; the model no longer sees the oldest "
+                "%d question%s",
+                (long long)c->open.context, WF_PLURAL(c->open.context), gone, WF_PLURAL(gone));
     return WF_OK;
 }
 
 /* Encodes as much of the conversation as leaves room for an answer. */
 static wf_status encode_fitting(wf_chat *c, int32_t **ids, size_t *count)
 {
-    const wf_engine *e = &c->engine;
+    const wf_open *e = &c->open;
     int shown = count_questions(c);
     WF_TRY(wf_chat_encode(c, ids, count));
     if (!c->no_shift && shown > 1 && *count + room_for_answer(c) > (size_t)e->context) {
@@ -222,7 +221,7 @@ static void on_interrupt(int signal)
 /* Starts the answer: its own seed, so that /regen gives another one. */
 static wf_status begin(wf_chat *c)
 {
-    wf_engine *e = &c->engine;
+    wf_open *e = &c->open;
     wf_request request = c->sampled.request;
     int32_t *ids;
     size_t count;
@@ -243,7 +242,7 @@ static wf_status generate(wf_chat *c, wf_writer *answer)
         if (interrupted || c->deaf)
             wf_sequence_cancel(c->sequence);
         else
-            WF_TRY(wf_generator_step(c->engine.generator, NULL));
+            WF_TRY(wf_generator_step(c->open.generator, NULL));
         size_t bytes;
         const char *text = wf_sequence_text(c->sequence, &bytes);
         wf_writer_bytes(answer, text, bytes);
@@ -255,22 +254,22 @@ static wf_status generate(wf_chat *c, wf_writer *answer)
 /* Explains an answer that did not end by itself. */
 static void note_ending(const wf_chat *c)
 {
-    const wf_engine *e = &c->engine;
+    const wf_open *e = &c->open;
     wf_stop stop = wf_sequence_stop(c->sequence);
     char larger[96];
     if (stop == WF_STOP_CONTEXT)
-        wf_engine_say("note: the answer is incomplete: the context of %lld token%s is full; /reset "
-                      "starts a new conversation%s",
-                      (long long)e->context, WF_PLURAL(e->context),
-                      wf_engine_larger(e, larger, sizeof larger));
+        wf_open_say("note: the answer is incomplete: the context of %lld token%s is full; /reset "
+                    "starts a new conversation%s",
+                    (long long)e->context, WF_PLURAL(e->context),
+                    wf_open_larger(e, larger, sizeof larger));
     else if (stop == WF_STOP_LIMIT || stop == WF_STOP_CANCEL)
-        wf_engine_say("note: the answer is incomplete: %s", wf_stop_sentence(stop));
+        wf_open_say("note: the answer is incomplete: %s", wf_stop_sentence(stop));
 }
 
 /* Catches SIGINT only while it generates, so that Ctrl-C stops the answer and not the program. */
 wf_status wf_chat_answer(wf_chat *c)
 {
-    wf_ctx *ctx = c->engine.ctx;
+    wf_ctx *ctx = c->open.ctx;
     wf_writer answer = {.ctx = ctx};
     struct sigaction stop = {.sa_handler = on_interrupt}, before;
     sigemptyset(&stop.sa_mask);
@@ -294,10 +293,10 @@ wf_status wf_chat_answer(wf_chat *c)
 
 void wf_chat_free(wf_chat *c)
 {
-    wf_ctx *ctx = c->engine.ctx;
+    wf_ctx *ctx = c->open.ctx;
     wf_line_free(c->line);
     wf_sequence_free(c->sequence);
     wf_chat_drop_all(c);
     wf_sampled_free(ctx, &c->sampled);
-    wf_engine_close(&c->engine);
+    wf_open_close(&c->open);
 }

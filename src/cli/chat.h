@@ -4,13 +4,13 @@
 #define WF_CLI_CHAT_H
 
 #include "base/writer.h"
-#include "cli/engine.h"
 #include "cli/line.h"
+#include "cli/open.h"
 #include "cli/sampling.h"
 #include "cli/screen.h"
 
 typedef struct {
-    wf_engine engine;
+    wf_open open;
     wf_sampled sampled;
     wf_chat_options options;
     wf_message *message; /* owns their contents */

@@ -48,14 +48,14 @@ static wf_status reset(wf_chat *c, const char *value)
     while (c->count > wf_chat_has_system(c))
         wf_chat_drop_last(c);
     c->left_out = 0;
-    wf_engine_say("conversation cleared%s", c->count > 0 ? "; the system prompt stays" : "");
+    wf_open_say("conversation cleared%s", c->count > 0 ? "; the system prompt stays" : "");
     return WF_OK;
 }
 
 static wf_status set_system(wf_chat *c, const char *value)
 {
     WF_TRY(wf_chat_set_system(c, value));
-    wf_engine_say(*value ? "system prompt set" : "system prompt removed");
+    wf_open_say(*value ? "system prompt set" : "system prompt removed");
     return WF_OK;
 }
 
@@ -64,12 +64,12 @@ static wf_status again(wf_chat *c, const char *value)
 {
     (void)value;
     if (!wf_chat_last_is(c, "assistant"))
-        return wf_fail(c->engine.ctx, WF_ERR_USAGE, "there is no answer yet; ask a question first");
+        return wf_fail(c->open.ctx, WF_ERR_USAGE, "there is no answer yet; ask a question first");
     /* Only the count changes, so the slot can be refilled without an allocation. */
     wf_message old = c->message[--c->count];
     wf_status status = wf_chat_answer(c);
     if (status == WF_OK)
-        wf_mem_free(c->engine.ctx, (void *)(uintptr_t)old.content);
+        wf_mem_free(c->open.ctx, (void *)(uintptr_t)old.content);
     else
         c->message[c->count++] = old;
     return status;
@@ -80,16 +80,16 @@ static wf_status set_temp(wf_chat *c, const char *value)
     const char *end = value;
     double temp;
     if (!wf_text_to_double(&end, &temp) || *end || !(temp >= 0 && temp < 1e30))
-        return wf_fail(c->engine.ctx, WF_ERR_USAGE,
-                       "/temp must be a number of at least 0, not '%s'", value);
+        return wf_fail(c->open.ctx, WF_ERR_USAGE, "/temp must be a number of at least 0, not '%s'",
+                       value);
     c->sampled.request.sampling.temperature = temp;
-    wf_engine_say("temperature %g", temp);
+    wf_open_say("temperature %g", temp);
     return WF_OK;
 }
 
 static wf_status say_tokens(wf_chat *c, const char *value)
 {
-    const wf_engine *e = &c->engine;
+    const wf_open *e = &c->open;
     int32_t *ids;
     size_t count;
     (void)value;
@@ -158,7 +158,7 @@ static wf_status no_command(wf_ctx *ctx, const char *text)
 /* Checks that the value is there, or absent, as the table demands. */
 wf_status wf_chat_command(wf_chat *c, const char *text)
 {
-    wf_ctx *ctx = c->engine.ctx;
+    wf_ctx *ctx = c->open.ctx;
     const chat_command *k = find(text);
     if (!k)
         return no_command(ctx, text);

@@ -14,8 +14,8 @@
 
 static void say_done(const char *verb, int messages, const char *where, const char *path)
 {
-    wf_engine_say("%s %d message%s %s '%s'", verb, messages, WF_PLURAL(messages), where,
-                  WF_FOREIGN(path));
+    wf_open_say("%s %d message%s %s '%s'", verb, messages, WF_PLURAL(messages), where,
+                WF_FOREIGN(path));
 }
 
 /* ---- Save ---- */
@@ -26,7 +26,7 @@ static wf_status write_messages(const wf_chat *c, char **text, size_t *bytes)
     wf_json j;
     FILE *f = open_memstream(text, bytes);
     if (!f)
-        return wf_fail(c->engine.ctx, WF_ERR_MEMORY, "out of memory");
+        return wf_fail(c->open.ctx, WF_ERR_MEMORY, "out of memory");
     wf_json_begin(&j, f);
     wf_json_array_begin(&j);
     for (int i = 0; i < c->count; i++) {
@@ -43,7 +43,7 @@ static wf_status write_messages(const wf_chat *c, char **text, size_t *bytes)
         return WF_OK;
     free(*text);
     *text = NULL;
-    return wf_fail(c->engine.ctx, WF_ERR_MEMORY, "out of memory");
+    return wf_fail(c->open.ctx, WF_ERR_MEMORY, "out of memory");
 }
 
 /* Sets *yes when the path does not exist (*exists is false) or the user agrees to replace it. */
@@ -55,8 +55,7 @@ static wf_status may_write(wf_chat *c, const char *path, bool *exists, bool *yes
     if (!*exists)
         return WF_OK;
     if (!c->interactive || !c->line)
-        return wf_fail(c->engine.ctx, WF_ERR_USAGE, "'%s' exists already; choose another name",
-                       path);
+        return wf_fail(c->open.ctx, WF_ERR_USAGE, "'%s' exists already; choose another name", path);
     fprintf(stderr, "'%s' exists\n", WF_FOREIGN(path));
     WF_TRY(wf_line_ask(c->line, "replace it? [y/N] ", &answer));
     *yes = answer && (answer[0] == 'y' || answer[0] == 'Y');
@@ -65,7 +64,7 @@ static wf_status may_write(wf_chat *c, const char *path, bool *exists, bool *yes
 
 wf_status wf_chat_save(wf_chat *c, const char *path)
 {
-    wf_ctx *ctx = c->engine.ctx;
+    wf_ctx *ctx = c->open.ctx;
     char *text = NULL;
     size_t bytes;
     bool exists, yes;
@@ -75,7 +74,7 @@ wf_status wf_chat_save(wf_chat *c, const char *path)
     memcpy(own, path, strlen(path) + 1);
     wf_status status = may_write(c, own, &exists, &yes);
     if (status == WF_OK && !yes)
-        wf_engine_say("not saved");
+        wf_open_say("not saved");
     if (status == WF_OK && yes) {
         status = write_messages(c, &text, &bytes);
         if (status == WF_OK)
@@ -106,7 +105,7 @@ static const char *known_role(const char *role)
 /* Adds the messages of a JSON array to an empty conversation. */
 static wf_status add_messages(wf_chat *c, const char *path, const wf_json_node *list)
 {
-    wf_ctx *ctx = c->engine.ctx;
+    wf_ctx *ctx = c->open.ctx;
     if (!list || list->kind != WF_JSON_ARRAY)
         return wf_fail(
             ctx, WF_ERR_FORMAT,
@@ -138,7 +137,7 @@ static wf_status add_messages(wf_chat *c, const char *path, const wf_json_node *
 
 static wf_status read_messages(wf_chat *c, const char *path)
 {
-    wf_ctx *ctx = c->engine.ctx;
+    wf_ctx *ctx = c->open.ctx;
     char *text;
     size_t bytes;
     wf_arena arena;
@@ -162,7 +161,7 @@ wf_status wf_chat_load(wf_chat *c, const char *path)
     /* Keeps the old list; reading fills an empty one. */
     wf_chat old = *c;
     if (wf_path_look(path) == WF_PATH_OTHER)
-        return wf_fail(c->engine.ctx, WF_ERR_USAGE, "'%s' is not a regular file", path);
+        return wf_fail(c->open.ctx, WF_ERR_USAGE, "'%s' is not a regular file", path);
     c->message = NULL;
     c->count = c->room = c->left_out = 0;
     wf_status status = read_messages(c, path);

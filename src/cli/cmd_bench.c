@@ -10,7 +10,7 @@
 #include "base/output.h"
 #include "base/path.h"
 #include "cli/bench.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 
 wf_bench_options wf_bench_set = {
     .prompt = -1,
@@ -111,7 +111,7 @@ static wf_status check_outputs(wf_ctx *ctx, const char *model)
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     int mode = 0;
-    if (count == 0 && !wf_engine_set.model)
+    if (count == 0 && !wf_open_set.model)
         return wf_fail(
             ctx, WF_ERR_USAGE,
             "the mode is missing; give a model, or one of decode, prefill, train, ops and "
@@ -126,7 +126,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         return wf_fail(ctx, WF_ERR_USAGE, "'%s' is one argument too many for 'weft bench %s'",
                        operands[modes[mode].operands], mode > 0 ? modes[mode].name : "MODEL");
     WF_TRY(check_flags(ctx, modes[mode].bit, mode > 0 ? modes[mode].name : "MODEL"));
-    WF_TRY(check_outputs(ctx, count > 0 ? operands[0] : wf_engine_set.model));
+    WF_TRY(check_outputs(ctx, count > 0 ? operands[0] : wf_open_set.model));
     return modes[mode].run(ctx, modes[mode].name, operands, count);
 }
 
@@ -174,7 +174,7 @@ static const wf_flag flags[] = {
     {"json", 0, "FILE", "write JSON to FILE; -: to stdout, instead of text",
      .text = &wf_bench_set.json, .offer = WF_OFFER_FILES},
     WF_FLAG_OVERWRITE(&wf_bench_set.overwrite),
-    {.doc = "model and device", .more = wf_engine_flags},
+    {.doc = "model and device", .more = wf_open_flags},
     {0},
 };
 

@@ -50,11 +50,11 @@ static wf_status choose_template(wf_ctx *ctx, const char **out, char **owned)
 
 static wf_status open_chat(wf_chat *c, const char *path)
 {
-    wf_ctx *ctx = c->engine.ctx;
+    wf_ctx *ctx = c->open.ctx;
     char *system;
     size_t bytes;
-    WF_TRY(wf_engine_open(ctx, path, &c->engine));
-    WF_TRY(wf_sampled_make(ctx, c->engine.model, &c->sampled));
+    WF_TRY(wf_open_model(ctx, path, &c->open));
+    WF_TRY(wf_sampled_make(ctx, c->open.model, &c->sampled));
     if (options.system) {
         WF_TRY(wf_prompt_unescape(ctx, options.system, &system, &bytes));
         wf_status status = wf_chat_set_system(c, options.no_escape ? options.system : system);
@@ -62,9 +62,9 @@ static wf_status open_chat(wf_chat *c, const char *path)
         WF_TRY(status);
     }
     WF_TRY(wf_chat_try(c)); /* checks the template before the model is loaded */
-    WF_TRY(wf_engine_load(&c->engine, 1));
+    WF_TRY(wf_open_load(&c->open, 1));
     /* Prepare kernels now rather than after the first question. */
-    WF_TRY(wf_session_settle(c->engine.generator->session, NULL));
+    WF_TRY(wf_session_settle(c->open.generator->session, NULL));
     wf_sampled_say(&c->sampled);
     return WF_OK;
 }
@@ -85,7 +85,7 @@ static wf_status ask_first(wf_chat *c)
     wf_values texts = {.item = &options.prompt, .count = 1}, files = {.count = 0};
     static wf_prompts read;
     wf_status status = wf_prompts_read(
-        c->engine.ctx, &texts, &files,
+        c->open.ctx, &texts, &files,
         options.no_escape ? WF_PROMPT_TRIM : WF_PROMPT_TRIM | WF_PROMPT_ESCAPES, &read);
     if (status == WF_OK)
         status = ask(c, read.item[0].text, read.item[0].bytes);
@@ -113,13 +113,13 @@ static wf_status converse(wf_chat *c)
             break;
         cancelled = wf_line_cancelled(line);
         if (cancelled)
-            wf_engine_say("press Ctrl-C again, or Ctrl-D, to end the chat");
+            wf_open_say("press Ctrl-C again, or Ctrl-D, to end the chat");
         int before = c->count;
         wf_status status = take_line(c, text);
         if (status != WF_OK && !c->interactive)
             return status;
         if (status != WF_OK)
-            fprintf(stderr, "%s\n", wf_ctx_message(c->engine.ctx));
+            fprintf(stderr, "%s\n", wf_ctx_message(c->open.ctx));
         c->over = c->over || (options.single && c->count > before);
     }
     return WF_OK;
@@ -135,12 +135,12 @@ static wf_status talk(wf_chat *c)
             return WF_OK;
     }
     if (c->interactive)
-        wf_engine_say("/help lists the commands; Ctrl-D ends the chat");
+        wf_open_say("/help lists the commands; Ctrl-D ends the chat");
     char history[WF_HISTORY_PATH];
     wf_line_options o = {.color = c->color};
     if (c->interactive && !options.no_history && wf_line_history_place(history))
         o.history = history;
-    WF_TRY(wf_line_new(c->engine.ctx, &o, &c->line));
+    WF_TRY(wf_line_new(c->open.ctx, &o, &c->line));
     return converse(c);
 }
 
@@ -150,8 +150,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     const char *path;
     char *template = NULL;
     wf_chat *c = &chat;
-    WF_TRY(wf_engine_path(ctx, operands, count, &path));
-    *c = (wf_chat){.engine = {.ctx = ctx}, .no_shift = options.no_shift};
+    WF_TRY(wf_open_path(ctx, operands, count, &path));
+    *c = (wf_chat){.open = {.ctx = ctx}, .no_shift = options.no_shift};
     WF_TRY(wf_term_choose_color(ctx, options.color, STDERR_FILENO, &c->color));
     wf_status status = choose_template(ctx, &c->options.chat_template, &template);
     if (status == WF_OK)
@@ -160,8 +160,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         status = talk(c);
     if (status == WF_OK && c->answers > 0) {
         wf_generator_stats s;
-        wf_generator_get_stats(c->engine.generator, &s);
-        wf_engine_say_speed(&c->engine, s.prompt_tokens + c->answers, (int)c->answers, "");
+        wf_generator_get_stats(c->open.generator, &s);
+        wf_open_say_speed(&c->open, s.prompt_tokens + c->answers, (int)c->answers, "");
     }
     wf_chat_free(c);
     wf_mem_free(ctx, template);
@@ -193,7 +193,7 @@ static const wf_flag flags[] = {
     {"color", 0, "WHEN", "colored output; auto respects NO_COLOR", .text = &options.color,
      .offer = {.choices = "auto always never"}},
     {.doc = "sampling", .more = wf_sampling_flags},
-    {.doc = "model and device", .more = wf_engine_flags},
+    {.doc = "model and device", .more = wf_open_flags},
     {0},
 };
 

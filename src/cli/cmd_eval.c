@@ -11,7 +11,7 @@ static struct {
 } options = {.limit = -1};
 
 /* Encodes a text to learn whether this tokenizer really adds bos. */
-wf_status wf_eval_bos(const wf_engine *e, int32_t *bos)
+wf_status wf_eval_bos(const wf_open *e, int32_t *bos)
 {
     int32_t *ids, id = wf_tokenizer_special(e->tokenizer, WF_SPECIAL_BOS);
     size_t count;
@@ -35,10 +35,10 @@ double wf_eval_nats(const float *logits, size_t vocab, int32_t target)
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
-    /* Static, hence zero: wf_engine_close works after any failure. */
-    static wf_engine e, against;
+    /* Static, hence zero: wf_open_close works after any failure. */
+    static wf_open e, against;
     const char *path;
-    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    WF_TRY(wf_open_path(ctx, operands, count, &path));
     if (!options.data && !options.choices)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "the text is missing; give a file with --data, or questions with --choices");
@@ -50,13 +50,13 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     const wf_eval_options o = {options.data ? options.data : options.choices, options.limit,
                                options.json, options.against ? &against : NULL};
     e.ctx = against.ctx = ctx;
-    wf_status status = wf_engine_open(ctx, path, &e);
+    wf_status status = wf_open_model(ctx, path, &e);
     if (status == WF_OK && options.against)
-        status = wf_engine_open(ctx, options.against, &against);
+        status = wf_open_model(ctx, options.against, &against);
     if (status == WF_OK)
         status = (options.data ? wf_eval_text : wf_eval_choices)(&e, &o);
-    wf_engine_close(&against);
-    wf_engine_close(&e);
+    wf_open_close(&against);
+    wf_open_close(&e);
     return status;
 }
 
@@ -71,7 +71,7 @@ static const wf_flag flags[] = {
      .text = &options.against, .offer = WF_OFFER_FILES},
     {"limit", 0, "N", "stop after N tokens or questions", .whole = &options.limit, .range = "1,"},
     WF_FLAG_JSON(&options.json),
-    {.doc = "model and device", .more = wf_engine_flags},
+    {.doc = "model and device", .more = wf_open_flags},
     {0},
 };
 

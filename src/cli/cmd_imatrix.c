@@ -24,7 +24,7 @@ static struct {
 } options = {.chunks = -1};
 
 typedef struct {
-    wf_engine *e;
+    wf_open *e;
     wf_imatrix *imatrix;
     int64_t chunk; /* tokens */
     int32_t bos;   /* first token of every chunk; -1: the text's */
@@ -43,7 +43,7 @@ static wf_status measure_ids(measuring *v, int32_t *ids, size_t count)
             ids[at] = v->bos;
         WF_TRY(wf_imatrix_add(v->imatrix, ids + at, chunk));
         v->done++;
-        if (!wf_engine_set.quiet)
+        if (!wf_open_set.quiet)
             wf_progress_update(&v->progress, v->done * v->chunk);
         if (wf_caught())
             return wf_fail(v->e->ctx, WF_ERR_IO, "interrupted; nothing was written");
@@ -53,7 +53,7 @@ static wf_status measure_ids(measuring *v, int32_t *ids, size_t count)
 
 static wf_status measure_file(measuring *v, const char *path)
 {
-    wf_engine *e = v->e;
+    wf_open *e = v->e;
     wf_ids_list list = {.ctx = e->ctx};
     wf_text_ids text = {.ctx = e->ctx,
                         .tokenizer = e->tokenizer,
@@ -69,11 +69,11 @@ static wf_status measure_file(measuring *v, const char *path)
                          path, list.count, WF_PLURAL(list.count), v->chunk);
     int64_t end = v->done + (int64_t)list.count / v->chunk;
     end = options.chunks > 0 && options.chunks < end ? options.chunks : end;
-    if (status == WF_OK && !wf_engine_set.quiet)
+    if (status == WF_OK && !wf_open_set.quiet)
         wf_progress_begin(&v->progress, "tokens", WF_PROGRESS_ITEMS, end * v->chunk);
     if (status == WF_OK)
         status = measure_ids(v, list.ids, list.count);
-    if (v->progress.label && !wf_engine_set.quiet)
+    if (v->progress.label && !wf_open_set.quiet)
         wf_progress_clear(&v->progress);
     wf_ids_free(e->ctx, list.ids);
     return status;
@@ -81,29 +81,27 @@ static wf_status measure_file(measuring *v, const char *path)
 
 static wf_status measure_all(measuring *v)
 {
-    wf_engine *e = v->e;
+    wf_open *e = v->e;
     const int64_t most = e->info.context;
-    v->chunk = wf_engine_set.context >= 0 ? e->context
-               : most < DEFAULT_CHUNK     ? most
-                                          : DEFAULT_CHUNK;
+    v->chunk = wf_open_set.context >= 0 ? e->context : most < DEFAULT_CHUNK ? most : DEFAULT_CHUNK;
     WF_TRY(wf_eval_bos(e, &v->bos));
     WF_TRY(wf_imatrix_new(e->device, e->model, v->chunk, &v->imatrix));
     int files = 0;
     while (files < options.data.count && (options.chunks <= 0 || v->done < options.chunks))
         WF_TRY(measure_file(v, options.data.item[files++]));
     WF_TRY(wf_imatrix_save(v->imatrix, options.out, options.data.item, files));
-    wf_engine_say("%s: measured %" PRId64 " chunk%s of %" PRId64 " tokens", WF_FOREIGN(options.out),
-                  v->done, WF_PLURAL(v->done), v->chunk);
+    wf_open_say("%s: measured %" PRId64 " chunk%s of %" PRId64 " tokens", WF_FOREIGN(options.out),
+                v->done, WF_PLURAL(v->done), v->chunk);
     return WF_OK;
 }
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
-    /* Static, hence zero: wf_engine_close works after any failure. */
-    static wf_engine e;
+    /* Static, hence zero: wf_open_close works after any failure. */
+    static wf_open e;
     measuring v = {.e = &e};
     const char *path;
-    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    WF_TRY(wf_open_path(ctx, operands, count, &path));
     if (options.data.count == 0 || !options.out)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "a text or the output is missing; usage: weft imatrix MODEL --data TEXT -o "
@@ -111,13 +109,13 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     WF_TRY(wf_output_check(ctx, options.out, options.overwrite, &path, 1));
     WF_TRY(wf_output_check(ctx, options.out, true, options.data.item, options.data.count));
     e.ctx = ctx;
-    wf_status status = wf_engine_open(ctx, path, &e);
+    wf_status status = wf_open_model(ctx, path, &e);
     wf_catch_begin();
     if (status == WF_OK)
         status = measure_all(&v);
     wf_catch_end();
     wf_imatrix_free(v.imatrix);
-    wf_engine_close(&e);
+    wf_open_close(&e);
     return status;
 }
 
@@ -129,15 +127,15 @@ static const wf_flag flags[] = {
     {"chunks", 0, "N", "stop after N chunks", .whole = &options.chunks, .range = "1,",
      .fallback = "all"},
     WF_FLAG_OVERWRITE(&options.overwrite),
-    {"model", 'm', "MODEL", "the model, instead of the first argument",
-     .text = &wf_engine_set.model, .operand = true, .offer = WF_OFFER_FILES},
+    {"model", 'm', "MODEL", "the model, instead of the first argument", .text = &wf_open_set.model,
+     .operand = true, .offer = WF_OFFER_FILES},
     {"ctx-size", 'c', "N", "tokens of a chunk; 0: the model's maximum",
-     .whole = &wf_engine_set.context, .fallback = "512, or the maximum if that is less"},
-    {"threads", 't', "N", "CPU threads", .whole = &wf_engine_set.threads, .range = "1,1024",
+     .whole = &wf_open_set.context, .fallback = "512, or the maximum if that is less"},
+    {"threads", 't', "N", "CPU threads", .whole = &wf_open_set.threads, .range = "1,1024",
      .fallback = "all cores"},
     {"device", 'd', "D", "where to compute: auto, or a device that 'weft devices' lists",
-     .text = &wf_engine_set.device, .offer = {.words = wf_auto_words}},
-    {"quiet", 'q', NULL, "print only errors on stderr", .on = &wf_engine_set.quiet},
+     .text = &wf_open_set.device, .offer = {.words = wf_auto_words}},
+    {"quiet", 'q', NULL, "print only errors on stderr", .on = &wf_open_set.quiet},
     {0},
 };
 

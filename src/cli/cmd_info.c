@@ -2,8 +2,8 @@
 /* cmd_info.c - weft info: describes a model and the memory to run it. */
 #include <string.h>
 
-#include "cli/engine.h"
 #include "cli/info.h"
+#include "cli/open.h"
 #include "cli/plan.h"
 #include "cli/sampling.h"
 #include "cli/screen.h"
@@ -205,7 +205,7 @@ static void print_info(const wf_model_view *v)
     if (i->skipped)
         printf("  skipped     %d tensor%s of vision, audio or multi-token prediction\n", i->skipped,
                WF_PLURAL(i->skipped));
-    printf("  parameters  %s (%lld)\n", wf_engine_count(i->parameters, count, sizeof count),
+    printf("  parameters  %s (%lld)\n", wf_open_count(i->parameters, count, sizeof count),
            (long long)i->parameters);
     printf("  shape       %lld layer%s, width %lld, hidden %lld, %lld head%s of %lld, %lld KV "
            "heads\n",
@@ -300,7 +300,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     const char *path;
     wf_model_view v = {.model = NULL};
-    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    WF_TRY(wf_open_path(ctx, operands, count, &path));
     WF_TRY(wf_model_open(ctx, path, &v.model));
     wf_model_get_info(v.model, &v.info);
     v.tokenizer = wf_model_tokenizer(v.model);
@@ -310,8 +310,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {"model", 'm', "MODEL", "the model, instead of the first argument",
-     .text = &wf_engine_set.model, .operand = true, .offer = WF_OFFER_FILES},
+    {"model", 'm', "MODEL", "the model, instead of the first argument", .text = &wf_open_set.model,
+     .operand = true, .offer = WF_OFFER_FILES},
     {"tensors", 0, NULL, "list the tensors of the files", .on = &options.tensors},
     {"keys", 0, NULL, "list the metadata keys of a GGUF file", .on = &options.keys},
     {"template", 0, NULL, "print only the chat template", .on = &options.template},

@@ -12,7 +12,7 @@
 
 #include "base/mem.h"
 #include "base/writer.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "cli/prompt.h"
 #include "cli/sampling.h"
 #include "cli/screen.h"
@@ -42,7 +42,7 @@ typedef struct {
 } job;
 
 typedef struct {
-    wf_engine engine;
+    wf_open open;
     wf_prompts prompts;
     wf_sampled sampled;
     job *job;       /* [prompts.count] */
@@ -61,11 +61,11 @@ typedef struct {
  * counts as a second model. */
 static wf_status take_operands(wf_ctx *ctx, char *const *operands, int count, const char **path)
 {
-    const char *model = wf_engine_set.model;
+    const char *model = wf_open_set.model;
     bool alone =
         count == 1 && model && strcmp(operands[0], model) != 0 && access(operands[0], F_OK) != 0;
     const char *prompt = alone ? operands[0] : count == 2 ? operands[1] : NULL;
-    WF_TRY(wf_engine_path(ctx, operands, alone ? 0 : count, path));
+    WF_TRY(wf_open_path(ctx, operands, alone ? 0 : count, path));
     if (!prompt)
         return WF_OK;
     if (options.prompts.count + options.files.count > 0)
@@ -92,7 +92,7 @@ static wf_status take_stdin(wf_ctx *ctx)
 /* Stops at one token more than the context, so that a huge prompt fails early. */
 static wf_status encode(batch *b, job *j)
 {
-    const wf_engine *e = &b->engine;
+    const wf_open *e = &b->open;
     uint32_t flags = WF_TEXT_SPECIAL | (options.control ? WF_TEXT_CONTROL : 0);
     wf_ids_list list = {.ctx = e->ctx, .most = (size_t)e->context + 1};
     wf_text_ids text = {.ctx = e->ctx,
@@ -106,10 +106,9 @@ static wf_status encode(batch *b, job *j)
     WF_TRY(status);
     if (text.bytes < j->prompt->bytes) { /* the list is full */
         char larger[96];
-        return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "the prompt exceeds the context of %lld token%s; shorten it%s",
-                       (long long)e->context, WF_PLURAL(e->context),
-                       wf_engine_larger(e, larger, sizeof larger));
+        return wf_fail(
+            e->ctx, WF_ERR_USAGE, "the prompt exceeds the context of %lld token%s; shorten it%s",
+            (long long)e->context, WF_PLURAL(e->context), wf_open_larger(e, larger, sizeof larger));
     }
     if (j->count > 0)
         return WF_OK;
@@ -130,10 +129,10 @@ static wf_status encode(batch *b, job *j)
 /* Refuses a prompt that leaves no room for -n tokens, before anything runs. */
 static wf_status check_room(const batch *b, const job *j)
 {
-    const wf_engine *e = &b->engine;
+    const wf_open *e = &b->open;
     int64_t limit = b->sampled.request.limit, room = e->context - (int64_t)j->count;
     char larger[96];
-    wf_engine_larger(e, larger, sizeof larger);
+    wf_open_larger(e, larger, sizeof larger);
     if (room < 0)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "the prompt has %zu tokens, but the context only %lld; shorten it%s",
@@ -150,7 +149,7 @@ static wf_status check_room(const batch *b, const job *j)
 
 static wf_status prepare(batch *b, const char *path)
 {
-    wf_ctx *ctx = b->engine.ctx;
+    wf_ctx *ctx = b->open.ctx;
     wf_format_kind kind;
     WF_TRY(wf_format_detect(ctx, path, &kind)); /* fail before reading stdin */
     WF_TRY(wf_prompts_read(ctx, &options.prompts, &options.files,
@@ -161,8 +160,8 @@ static wf_status prepare(batch *b, const char *path)
         return WF_ERR_MEMORY;
     if (options.piped && b->prompts.item[0].bytes == 0)
         return wf_fail(ctx, WF_ERR_USAGE, "the prompt is missing: stdin is empty; " WAYS);
-    WF_TRY(wf_engine_open(ctx, path, &b->engine));
-    WF_TRY(wf_sampled_make(ctx, b->engine.model, &b->sampled));
+    WF_TRY(wf_open_model(ctx, path, &b->open));
+    WF_TRY(wf_sampled_make(ctx, b->open.model, &b->sampled));
     for (int i = 0; i < b->prompts.count; i++) {
         job *j = &b->job[i];
         *j = (job){.prompt = &b->prompts.item[i],
@@ -172,7 +171,7 @@ static wf_status prepare(batch *b, const char *path)
         WF_TRY(check_room(b, j));
     }
     int64_t most = options.parallel > 0 ? options.parallel : AT_ONCE;
-    WF_TRY(wf_engine_load(&b->engine, most < b->prompts.count ? most : b->prompts.count));
+    WF_TRY(wf_open_load(&b->open, most < b->prompts.count ? most : b->prompts.count));
     wf_sampled_say(&b->sampled);
     return WF_OK;
 }
@@ -242,7 +241,7 @@ static wf_status begin(batch *b, job *j)
 {
     wf_request request = b->sampled.request;
     request.sampling.seed = j->seed;
-    WF_TRY(wf_sequence_new(b->engine.generator, j->ids, j->count, &request, &j->sequence));
+    WF_TRY(wf_sequence_new(b->open.generator, j->ids, j->count, &request, &j->sequence));
     j->begun = true;
     if (options.echo)
         wf_writer_bytes(&j->text, j->prompt->text, j->prompt->bytes);
@@ -275,7 +274,7 @@ static wf_status generate(batch *b)
         for (; free_slots > 0 && next < b->prompts.count; free_slots--)
             WF_TRY(begin(b, &b->job[next++]));
         print_ready(b);
-        WF_TRY(wf_generator_step(b->engine.generator, &busy));
+        WF_TRY(wf_generator_step(b->open.generator, &busy));
         /* Jobs before `shown` are finished and printed. */
         for (int i = b->shown; i < next; i++)
             if (b->job[i].sequence) {
@@ -289,7 +288,7 @@ static wf_status generate(batch *b)
 
 static void report(batch *b)
 {
-    const wf_engine *e = &b->engine;
+    const wf_open *e = &b->open;
     uint64_t prompt = 0;
     bool full = false;
     for (int i = 0; i < b->prompts.count; i++) {
@@ -301,27 +300,26 @@ static void report(batch *b)
         print_json(b);
     else if (b->line_open && (b->prompts.count > 1 || isatty(STDOUT_FILENO)))
         print(b, "\n", 1);
-    wf_engine_say_speed(e, prompt, b->prompts.count,
-                        b->prompts.count == 1 ? wf_stop_sentence(b->job[0].stop) : "");
+    wf_open_say_speed(e, prompt, b->prompts.count,
+                      b->prompts.count == 1 ? wf_stop_sentence(b->job[0].stop) : "");
     char larger[96];
     if (full)
-        wf_engine_say(
+        wf_open_say(
             "note: generation stopped because the context of %lld token%s is full; use a smaller -n%s",
-            (long long)e->context, WF_PLURAL(e->context),
-            wf_engine_larger(e, larger, sizeof larger));
+            (long long)e->context, WF_PLURAL(e->context), wf_open_larger(e, larger, sizeof larger));
 }
 
 static void free_batch(batch *b)
 {
     for (int i = 0; b->job && i < b->prompts.count; i++) {
         wf_sequence_free(b->job[i].sequence);
-        wf_ids_free(b->engine.ctx, b->job[i].ids);
-        wf_mem_free(b->engine.ctx, b->job[i].text.text);
+        wf_ids_free(b->open.ctx, b->job[i].ids);
+        wf_mem_free(b->open.ctx, b->job[i].text.text);
     }
-    wf_mem_free(b->engine.ctx, b->job);
-    wf_sampled_free(b->engine.ctx, &b->sampled);
+    wf_mem_free(b->open.ctx, b->job);
+    wf_sampled_free(b->open.ctx, &b->sampled);
     wf_prompts_free(&b->prompts);
-    wf_engine_close(&b->engine);
+    wf_open_close(&b->open);
 }
 
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
@@ -330,7 +328,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     const char *path;
     WF_TRY(take_operands(ctx, operands, count, &path));
     WF_TRY(take_stdin(ctx));
-    b.engine.ctx = b.prompts.ctx = ctx;
+    b.open.ctx = b.prompts.ctx = ctx;
     wf_screen_begin(&b.screen, false);
     wf_status status = prepare(&b, path);
     if (status == WF_OK)
@@ -355,7 +353,7 @@ static const wf_flag flags[] = {
      .on = &options.no_escape},
     WF_FLAG_JSON(&options.json),
     {.doc = "sampling", .more = wf_sampling_flags},
-    {.doc = "model and device", .more = wf_engine_flags},
+    {.doc = "model and device", .more = wf_open_flags},
     {0},
 };
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "cli/prompt.h"
 #include "cli/screen.h"
 #include "cli/text_ids.h"
@@ -85,8 +85,8 @@ static wf_status encode(wf_ctx *ctx, const wf_tokenizer *t, const char *path, co
         wf_json_array_end(j);
     else if (options.ids)
         puts(p.count ? "]" : "[]");
-    wf_engine_say("%zu token%s, %zu byte%s", p.count, WF_PLURAL(p.count), x.bytes,
-                  WF_PLURAL(x.bytes));
+    wf_open_say("%zu token%s, %zu byte%s", p.count, WF_PLURAL(p.count), x.bytes,
+                WF_PLURAL(x.bytes));
     return WF_OK;
 }
 
@@ -141,7 +141,7 @@ static wf_status print_text(wf_ctx *ctx, const wf_tokenizer *t, const int32_t *i
     }
     if (heard)
         wf_screen_end(&screen);
-    if (heard && terminal && !wf_engine_set.quiet)
+    if (heard && terminal && !wf_open_set.quiet)
         putchar('\n'); /* puts the count on its own line */
     wf_decoder_free(d);
     return status;
@@ -162,7 +162,7 @@ static wf_status decode(wf_ctx *ctx, const wf_tokenizer *t, const wf_prompt *p, 
             wf_json_text(j, text, bytes);
     }
     if (status == WF_OK)
-        wf_engine_say("%zu token%s, %zu byte%s", count, WF_PLURAL(count), bytes, WF_PLURAL(bytes));
+        wf_open_say("%zu token%s, %zu byte%s", count, WF_PLURAL(count), bytes, WF_PLURAL(bytes));
     wf_text_free(ctx, text);
     wf_mem_free(ctx, ids);
     return status;
@@ -244,7 +244,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (count > 1)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "'%s' is one argument too many; only --train takes several", operands[1]);
-    WF_TRY(wf_engine_path(ctx, operands, count, &path));
+    WF_TRY(wf_open_path(ctx, operands, count, &path));
     if (options.prompts.count + options.files.count == 0)
         options.files = (wf_values){.item = from_stdin, .count = 1};
     /* --decode reads each input as a whole. */
@@ -259,8 +259,8 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 }
 
 static const wf_flag flags[] = {
-    {"model", 'm', "MODEL", "the model, instead of the first argument",
-     .text = &wf_engine_set.model, .operand = true, .offer = WF_OFFER_FILES},
+    {"model", 'm', "MODEL", "the model, instead of the first argument", .text = &wf_open_set.model,
+     .operand = true, .offer = WF_OFFER_FILES},
     {"prompt", 'p', "TEXT", "the text; repeatable", .values = &options.prompts, .empty = true,
      .many = true, .fallback = "stdin"},
     {"file", 'f', "FILE", "read the text from FILE, with its last newline; repeatable",
@@ -276,7 +276,7 @@ static const wf_flag flags[] = {
      .on = &options.control},
     {"no-escape", 0, NULL, "do not interpret backslash escapes such as \\n in -p",
      .on = &options.no_escape},
-    {"quiet", 'q', NULL, "do not print counts on stderr", .on = &wf_engine_set.quiet},
+    {"quiet", 'q', NULL, "do not print counts on stderr", .on = &wf_open_set.quiet},
     WF_FLAG_JSON(&options.json),
     {.doc = "training a tokenizer", .more = wf_tokenize_train_flags},
     {0},

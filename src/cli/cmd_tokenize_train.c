@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/output.h"
 #include "base/path.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "cli/progress.h"
 #include "cli/tokenize_train.h"
 #include "text/token.h"
@@ -216,7 +216,7 @@ static void tell(void *user, double done)
 static wf_status train(wf_ctx *ctx, const corpus *c, wf_tokenizer **out)
 {
     teller t = {.bytes = c->bytes};
-    const bool quiet = wf_engine_set.quiet;
+    const bool quiet = wf_open_set.quiet;
     const wf_bpe_options options = {
         .vocab = set.vocab < 0 ? 0 : (int32_t)set.vocab,
         .split = set.split,
@@ -254,9 +254,9 @@ wf_status wf_tokenize_train(wf_ctx *ctx, char *const *operands, int count, const
         status = to_gguf() ? write_gguf(ctx, t) : wf_tokenizer_save(t, ctx, set.out);
     if (status == WF_OK) {
         int tokens = wf_tokenizer_count(t), wanted = set.vocab < 0 ? 8192 : (int)set.vocab;
-        wf_engine_say("%d tokens from %zu byte%s, in %s%s", tokens, c.bytes, WF_PLURAL(c.bytes),
-                      WF_FOREIGN(set.out),
-                      tokens < wanted ? "; the texts have no further pairs to merge" : "");
+        wf_open_say("%d tokens from %zu byte%s, in %s%s", tokens, c.bytes, WF_PLURAL(c.bytes),
+                    WF_FOREIGN(set.out),
+                    tokens < wanted ? "; the texts have no further pairs to merge" : "");
     }
     wf_tokenizer_free(t);
     close_corpus(ctx, &c);

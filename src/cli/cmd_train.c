@@ -10,8 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/engine.h"
 #include "cli/live.h"
+#include "cli/open.h"
 #include "cli/plan.h"
 #include "cli/term.h"
 #include "cli/train.h"
@@ -124,10 +124,10 @@ static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batch
     wf_trainer_get_info(t, &i);
     int64_t step = i.batch * i.length * i.accumulate;
     fprintf(stderr, "%s: %s, %s parameters", WF_FOREIGN(i.name), i.family,
-            wf_engine_count(i.parameters, all, sizeof all));
+            wf_open_count(i.parameters, all, sizeof all));
     if (i.trained != i.parameters)
         fprintf(stderr, ", %s trained in adapters",
-                wf_engine_count(i.trained, trained, sizeof trained));
+                wf_open_count(i.trained, trained, sizeof trained));
     fprintf(stderr,
             "; %lld layer%s, width %lld, %lld head%s, hidden %lld, vocabulary %lld, context %lld\n",
             (long long)i.layers, WF_PLURAL(i.layers), (long long)i.width, (long long)i.heads,
@@ -137,10 +137,10 @@ static void begin(void *user, const wf_trainer *t, int64_t tokens, int64_t batch
     fprintf(stderr,
             "data: %s token%s, %lld batch%s per pass; %lld step%s of %lld token%s read%s %s (%.2f "
             "passes)\n",
-            wf_engine_count(tokens, data, sizeof data), WF_PLURAL(tokens), (long long)batches,
+            wf_open_count(tokens, data, sizeof data), WF_PLURAL(tokens), (long long)batches,
             batches == 1 ? "" : "es", (long long)i.steps, WF_PLURAL(i.steps), (long long)step,
             WF_PLURAL(step), i.steps == 1 ? "s" : "",
-            wf_engine_count(step * i.steps, seen, sizeof seen),
+            wf_open_count(step * i.steps, seen, sizeof seen),
             (double)(i.steps * i.accumulate) / (double)batches);
     show_memory(&i);
     wf_live_begin(&live, wf_train_log_every() > 0 ? wf_train_log_every() : 0);

@@ -3,21 +3,21 @@
 #ifndef WF_CLI_EVAL_H
 #define WF_CLI_EVAL_H
 
-#include "cli/engine.h"
+#include "cli/open.h"
 
 typedef struct {
     const char *file; /* "-": stdin */
     int64_t limit;    /* tokens or questions; -1: all */
     bool json;
-    wf_engine *against; /* of a text: the open model to compare with; NULL: none */
+    wf_open *against; /* of a text: the open model to compare with; NULL: none */
 } wf_eval_options;
 
 /* Read the file, load the open model and print the results to stdout. */
-wf_status wf_eval_text(wf_engine *e, const wf_eval_options *o);
-wf_status wf_eval_choices(wf_engine *e, const wf_eval_options *o);
+wf_status wf_eval_text(wf_open *e, const wf_eval_options *o);
+wf_status wf_eval_choices(wf_open *e, const wf_eval_options *o);
 
 /* Stores the bos token that the tokenizer puts before a text; -1: none. */
-wf_status wf_eval_bos(const wf_engine *e, int32_t *bos);
+wf_status wf_eval_bos(const wf_open *e, int32_t *bos);
 /* Returns -log p(target) of logits [vocab], in nats. */
 double wf_eval_nats(const float *logits, size_t vocab, int32_t target);
 

@@ -26,7 +26,7 @@ typedef struct {
 } question;
 
 typedef struct {
-    wf_engine *e;
+    wf_open *e;
     const wf_eval_options *o;
     wf_prompts prompts; /* owns the text of the file */
     wf_arena arena;     /* owns the questions */
@@ -318,10 +318,10 @@ static wf_status ask_all(quiz *q)
     wf_progress_begin(&progress, "questions", WF_PROGRESS_ITEMS, (int64_t)q->count);
     for (size_t i = 0; i < q->count && status == WF_OK; i++) {
         status = ask(q, &q->question[i]);
-        if (!wf_engine_set.quiet)
+        if (!wf_open_set.quiet)
             wf_progress_update(&progress, (int64_t)i + 1);
     }
-    if (!wf_engine_set.quiet)
+    if (!wf_open_set.quiet)
         (status == WF_OK ? wf_progress_end : wf_progress_clear)(&progress);
     return status;
 }
@@ -400,7 +400,7 @@ static void print_json(const quiz *q)
     wf_json_end(&j);
 }
 
-wf_status wf_eval_choices(wf_engine *e, const wf_eval_options *o)
+wf_status wf_eval_choices(wf_open *e, const wf_eval_options *o)
 {
     quiz q = {.e = e, .o = o, .prompts.ctx = e->ctx};
     wf_arena_init(&q.arena, e->ctx);
@@ -408,7 +408,7 @@ wf_status wf_eval_choices(wf_engine *e, const wf_eval_options *o)
     if (status == WF_OK)
         status = wf_eval_bos(e, &q.bos);
     if (status == WF_OK)
-        status = wf_engine_load(e, 1);
+        status = wf_open_load(e, 1);
     if (status == WF_OK)
         status = ask_all(&q);
     if (status == WF_OK)

@@ -23,8 +23,7 @@ static int32_t first_difference(const wf_tokenizer *a, const wf_tokenizer *b)
     return -1;
 }
 
-wf_status wf_comparison_begin(wf_comparison *c, const wf_engine *model, wf_engine *base,
-                              size_t room)
+wf_status wf_comparison_begin(wf_comparison *c, const wf_open *model, wf_open *base, size_t room)
 {
     *c = (wf_comparison){.base = base, .room = room};
     const int32_t differs = first_difference(model->tokenizer, base->tokenizer);
@@ -42,7 +41,7 @@ wf_status wf_comparison_begin(wf_comparison *c, const wf_engine *model, wf_engin
     c->vocab = (size_t)model->info.vocab;
     base->context = model->context;
     c->logits = wf_mem_array(model->ctx, c->room, c->vocab * sizeof *c->logits);
-    return c->logits ? wf_engine_load(base, 1) : WF_ERR_MEMORY;
+    return c->logits ? wf_open_load(base, 1) : WF_ERR_MEMORY;
 }
 
 static wf_status keep(void *user, size_t i, const float *logits, size_t vocab)

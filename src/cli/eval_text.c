@@ -18,7 +18,7 @@
 #define TEXT_MOST ((size_t)1 << 30) /* bytes; the ids stay in memory */
 
 typedef struct {
-    wf_engine *e;
+    wf_open *e;
     const wf_eval_options *o;
     int32_t *ids; /* of the text */
     size_t *end;  /* [count] offset in bytes where the token's text ends */
@@ -39,7 +39,7 @@ typedef struct {
 /* Computes v->end. A character of several tokens counts with the last of them. */
 static wf_status measure(evaluation *v)
 {
-    const wf_engine *e = v->e;
+    const wf_open *e = v->e;
     wf_decoder *decoder;
     const char *text;
     size_t bytes, sum = 0;
@@ -58,7 +58,7 @@ static wf_status measure(evaluation *v)
 
 static wf_status read_text(evaluation *v)
 {
-    wf_engine *e = v->e;
+    wf_open *e = v->e;
     wf_ids_list list = {.ctx = e->ctx, .most = v->o->limit > 0 ? (size_t)v->o->limit : 0};
     wf_text_ids text = {.ctx = e->ctx,
                         .tokenizer = e->tokenizer,
@@ -96,7 +96,7 @@ static wf_status add_loss(void *user, size_t i, const float *logits, size_t voca
         wf_comparison_add(&v->comparison, i, logits, v->window[i + 1], nats);
     v->counted++;
     v->bytes += v->end[place] - (place > 0 ? v->end[place - 1] : 0);
-    if (!wf_engine_set.quiet)
+    if (!wf_open_set.quiet)
         wf_progress_update(&v->progress, (int64_t)place + 1);
     return WF_OK;
 }
@@ -104,7 +104,7 @@ static wf_status add_loss(void *user, size_t i, const float *logits, size_t voca
 static wf_status run_windows(evaluation *v)
 {
     size_t room = (size_t)v->e->context - (v->bos >= 0);
-    if (!wf_engine_set.quiet)
+    if (!wf_open_set.quiet)
         wf_progress_begin(&v->progress, "tokens", WF_PROGRESS_ITEMS, (int64_t)v->count);
     for (v->at = 0; v->at < v->count; v->at += room) {
         size_t n = v->count - v->at < room ? v->count - v->at : room;
@@ -118,13 +118,13 @@ static wf_status run_windows(evaluation *v)
             status = wf_comparison_window(&v->comparison, v->window, v->length);
         if (status == WF_OK)
             status = wf_generator_logits(v->e->generator, v->window, v->length, add_loss, v);
-        if (status != WF_OK && !wf_engine_set.quiet)
+        if (status != WF_OK && !wf_open_set.quiet)
             wf_progress_clear(&v->progress);
         WF_TRY(status);
         v->windows++;
     }
     v->progress.done = (int64_t)v->count;
-    if (!wf_engine_set.quiet)
+    if (!wf_open_set.quiet)
         wf_progress_end(&v->progress);
     return WF_OK;
 }
@@ -213,13 +213,13 @@ static wf_status evaluate(evaluation *v)
     WF_TRY(read_text(v));
     if (v->o->against)
         WF_TRY(wf_comparison_begin(&v->comparison, v->e, v->o->against, longest_window(v)));
-    WF_TRY(wf_engine_load(v->e, 1));
+    WF_TRY(wf_open_load(v->e, 1));
     WF_TRY(run_windows(v));
     (v->o->json ? print_json : print_results)(v);
     return WF_OK;
 }
 
-wf_status wf_eval_text(wf_engine *e, const wf_eval_options *o)
+wf_status wf_eval_text(wf_open *e, const wf_eval_options *o)
 {
     evaluation v = {.e = e, .o = o};
     wf_status status = evaluate(&v);

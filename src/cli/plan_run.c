@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/machine.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "cli/plan.h"
 #include "cli/train.h"
 
@@ -63,7 +63,7 @@ static void print_text(const view *v)
     const wf_memory *m = &v->memory;
     char count[16];
     printf("running %s: %s parameters, %lld x %lld token%s, on %s\n\nmemory, in bytes:\n",
-           WF_FOREIGN(v->info.name), wf_engine_count(v->info.parameters, count, sizeof count),
+           WF_FOREIGN(v->info.name), wf_open_count(v->info.parameters, count, sizeof count),
            (long long)v->options.sequences, (long long)v->context,
            WF_PLURAL(v->options.sequences * v->context), wf_device_description(v->device));
     wf_plan_line("states", m->states, "KV cache and copied weights");

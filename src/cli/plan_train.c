@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/machine.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "cli/plan.h"
 #include "cli/train.h"
 #include "train/fit.h"
@@ -97,9 +97,9 @@ static void print_all(const view *v)
     const wf_train_options *o = &s->options;
     const wf_setup_plan *p = &v->choice[0].plan;
     char count[16], trained[16], bytes[32], seconds[32];
-    printf("training %s parameters", wf_engine_count(s->parameters, count, sizeof count));
+    printf("training %s parameters", wf_open_count(s->parameters, count, sizeof count));
     if (s->adapter)
-        printf(", %s in adapters", wf_engine_count(s->trained, trained, sizeof trained));
+        printf(", %s in adapters", wf_open_count(s->trained, trained, sizeof trained));
     printf(": steps of %lld x %lld x %lld token%s in %s with %s, on %s\n\n",
            (long long)o->accumulate, (long long)o->batch, (long long)o->length,
            WF_PLURAL(o->accumulate * o->batch * o->length), wf_type_name(o->compute), o->optimizer,

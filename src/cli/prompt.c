@@ -11,7 +11,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 
 #define LARGEST ((size_t)64 << 20) /* bytes of a file; longer texts do not fit any context */
 
@@ -56,8 +56,8 @@ static void note_bytes(const char *what, const wf_prompt *p)
             first = i;
     }
     if (wrong)
-        wf_engine_say("note: %s has invalid UTF-8 at byte %zu; invalid bytes become U+FFFD",
-                      WF_FOREIGN(what), first);
+        wf_open_say("note: %s has invalid UTF-8 at byte %zu; invalid bytes become U+FFFD",
+                    WF_FOREIGN(what), first);
 }
 
 static wf_status read_file(wf_prompts *p, const char *path, uint32_t flags)

@@ -9,7 +9,7 @@
 
 #include "base/entropy.h"
 #include "base/mem.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "cli/prompt.h"
 #include "model/sampler_order.h"
 
@@ -179,10 +179,10 @@ const char *wf_sampling_text(const wf_sampling *s, char out[WF_SAMPLING_TEXT])
 void wf_sampled_say(const wf_sampled *s)
 {
     char text[WF_SAMPLING_TEXT];
-    if (s->models || wf_engine_set.verbose)
-        wf_engine_say("sampling: %s", wf_sampling_text(&s->request.sampling, text));
+    if (s->models || wf_open_set.verbose)
+        wf_open_say("sampling: %s", wf_sampling_text(&s->request.sampling, text));
     if (wf_sampling_set.seed < 0 && s->request.sampling.temperature > 0)
-        wf_engine_say("seed: %lld", (long long)s->request.sampling.seed);
+        wf_open_say("seed: %lld", (long long)s->request.sampling.seed);
 }
 
 void wf_sampled_free(wf_ctx *ctx, wf_sampled *s)

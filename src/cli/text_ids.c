@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "cli/engine.h"
+#include "cli/open.h"
 #include "text/stream.h"
 
 #define CHUNK 65536 /* bytes read at once */
@@ -115,8 +115,8 @@ wf_status wf_text_ids_file(wf_text_ids *x, const char *path)
     if (status == WF_OK)
         status = read_all(&r);
     if (status == WF_OK && r.wrong != SIZE_MAX)
-        wf_engine_say("note: %s has invalid UTF-8 at byte %zu; invalid bytes become U+FFFD",
-                      WF_FOREIGN(path), r.wrong);
+        wf_open_say("note: %s has invalid UTF-8 at byte %zu; invalid bytes become U+FFFD",
+                    WF_FOREIGN(path), r.wrong);
     wf_stream_free(r.stream);
     wf_mem_free(x->ctx, r.buffer);
     if (own)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * engine.c - see engine.h.
+ * open.c - see open.h.
  *
  * Opening is split from loading, so that commands can refuse bad arguments within milliseconds:
- * wf_engine_open maps the model and opens the device, wf_engine_load plans, allocates and compiles.
+ * wf_open_model maps the model and opens the device, wf_open_load plans, allocates and compiles.
  */
-#include "cli/engine.h"
+#include "cli/open.h"
 
 #include <string.h>
 
@@ -16,38 +16,37 @@
 /* Tokens. A model with a longer context would reserve much more memory for the KV cache. */
 #define DEFAULT_CONTEXT 4096
 
-wf_engine_options wf_engine_set = {.device = "cpu", .context = -1, .chunk = -1, .threads = -1};
+wf_open_options wf_open_set = {.device = "cpu", .context = -1, .chunk = -1, .threads = -1};
 
-const wf_flag wf_engine_flags[] = {
-    {"model", 'm', "MODEL", "the model, instead of the first argument",
-     .text = &wf_engine_set.model, .operand = true, .offer = WF_OFFER_FILES},
+const wf_flag wf_open_flags[] = {
+    {"model", 'm', "MODEL", "the model, instead of the first argument", .text = &wf_open_set.model,
+     .operand = true, .offer = WF_OFFER_FILES},
     {"ctx-size", 'c', "N", "context length in tokens; 0: the model's maximum",
-     .whole = &wf_engine_set.context, .fallback = "the maximum, at most 4096"},
+     .whole = &wf_open_set.context, .fallback = "the maximum, at most 4096"},
     {"batch-size", 'b', "N", "maximum number of prompt tokens in one pass",
-     .whole = &wf_engine_set.chunk, .range = "1,1048576", .fallback = "512"},
-    {"threads", 't', "N", "CPU threads", .whole = &wf_engine_set.threads, .range = "1,1024",
+     .whole = &wf_open_set.chunk, .range = "1,1048576", .fallback = "512"},
+    {"threads", 't', "N", "CPU threads", .whole = &wf_open_set.threads, .range = "1,1024",
      .fallback = "all cores"},
     {"device", 'd', "D", "where to compute: auto, or a device that 'weft devices' lists",
-     .text = &wf_engine_set.device, .offer = {.words = wf_auto_words}},
-    WF_FLAG_FAST(&wf_engine_set.fast),
-    {"cache-type-k", 0, "TYPE", "type of the KV cache", .text = &wf_engine_set.kv_k, .also = "-ctk",
+     .text = &wf_open_set.device, .offer = {.words = wf_auto_words}},
+    WF_FLAG_FAST(&wf_open_set.fast),
+    {"cache-type-k", 0, "TYPE", "type of the KV cache", .text = &wf_open_set.kv_k, .also = "-ctk",
      .fallback = "f32", .offer = {.choices = "f32 f16 bf16"}},
-    {"cache-type-v", 0, "TYPE", "the same type as --cache-type-k", .text = &wf_engine_set.kv_v,
+    {"cache-type-v", 0, "TYPE", "the same type as --cache-type-k", .text = &wf_open_set.kv_v,
      .also = "-ctv", .offer = {.choices = "f32 f16 bf16"}},
-    WF_FLAG_LORA(&wf_engine_set.lora),
-    {"check-tensors", 0, NULL, "check the weights for NaN and infinity",
-     .on = &wf_engine_set.check},
-    {"quiet", 'q', NULL, "print only errors on stderr", .on = &wf_engine_set.quiet},
-    {"verbose", 'v', NULL, "print more on stderr", .on = &wf_engine_set.verbose},
+    WF_FLAG_LORA(&wf_open_set.lora),
+    {"check-tensors", 0, NULL, "check the weights for NaN and infinity", .on = &wf_open_set.check},
+    {"quiet", 'q', NULL, "print only errors on stderr", .on = &wf_open_set.quiet},
+    {"verbose", 'v', NULL, "print more on stderr", .on = &wf_open_set.verbose},
     {0},
 };
 
 /* ---- Messages ---- */
 
-void wf_engine_say(const char *fmt, ...)
+void wf_open_say(const char *fmt, ...)
 {
     va_list args;
-    if (wf_engine_set.quiet)
+    if (wf_open_set.quiet)
         return;
     va_start(args, fmt);
     vfprintf(stderr, fmt, args);
@@ -55,7 +54,7 @@ void wf_engine_say(const char *fmt, ...)
     putc('\n', stderr);
 }
 
-const char *wf_engine_count(int64_t count, char *buf, size_t cap)
+const char *wf_open_count(int64_t count, char *buf, size_t cap)
 {
     static const char *const units[] = {"", "K", "M", "B", "T"};
     double x = (double)count;
@@ -66,7 +65,7 @@ const char *wf_engine_count(int64_t count, char *buf, size_t cap)
     return buf;
 }
 
-const char *wf_engine_larger(const wf_engine *e, char *buf, size_t cap)
+const char *wf_open_larger(const wf_open *e, char *buf, size_t cap)
 {
     size_t len = 0;
     buf[0] = '\0';
@@ -76,23 +75,21 @@ const char *wf_engine_larger(const wf_engine *e, char *buf, size_t cap)
     return buf;
 }
 
-static void say_memory(const wf_engine *e, int64_t sequences, const wf_memory *m, size_t kv_bytes)
+static void say_memory(const wf_open *e, int64_t sequences, const wf_memory *m, size_t kv_bytes)
 {
     char count[16], mapped[32], copied[32], kv[32], activations[32];
     size_t rest = m->states > kv_bytes ? m->states - kv_bytes : 0;
-    wf_engine_say("%s (%s, %s parameters, %s) on %s", WF_FOREIGN(e->info.name), e->info.family,
-                  wf_engine_count(e->info.parameters, count, sizeof count), e->info.format,
-                  wf_device_description(e->device));
-    for (int i = 0; i < wf_engine_set.lora.count; i++)
-        wf_engine_say("adapter %s, scale %g", WF_FOREIGN(e->lora[i].path),
-                      (double)e->lora[i].scale);
-    wf_engine_say("memory: weights %s mapped and %s copied, KV cache %s for %lld x %lld token%s, "
-                  "activations %s",
-                  wf_plan_bytes(m->mapped, mapped, sizeof mapped),
-                  wf_plan_bytes(rest, copied, sizeof copied),
-                  wf_plan_bytes(kv_bytes, kv, sizeof kv), (long long)sequences,
-                  (long long)e->context, WF_PLURAL(sequences * e->context),
-                  wf_plan_bytes(m->activations + m->ports, activations, sizeof activations));
+    wf_open_say("%s (%s, %s parameters, %s) on %s", WF_FOREIGN(e->info.name), e->info.family,
+                wf_open_count(e->info.parameters, count, sizeof count), e->info.format,
+                wf_device_description(e->device));
+    for (int i = 0; i < wf_open_set.lora.count; i++)
+        wf_open_say("adapter %s, scale %g", WF_FOREIGN(e->lora[i].path), (double)e->lora[i].scale);
+    wf_open_say("memory: weights %s mapped and %s copied, KV cache %s for %lld x %lld token%s, "
+                "activations %s",
+                wf_plan_bytes(m->mapped, mapped, sizeof mapped),
+                wf_plan_bytes(rest, copied, sizeof copied), wf_plan_bytes(kv_bytes, kv, sizeof kv),
+                (long long)sequences, (long long)e->context, WF_PLURAL(sequences * e->context),
+                wf_plan_bytes(m->activations + m->ports, activations, sizeof activations));
 }
 
 /* Returns ", 41.3 tokens/s", or "" when the rate is unknown. */
@@ -104,25 +101,24 @@ static const char *rate(uint64_t tokens, uint64_t nanoseconds, char buf[32])
     return buf;
 }
 
-void wf_engine_say_speed(const wf_engine *e, uint64_t prompt, int begun, const char *ending)
+void wf_open_say_speed(const wf_open *e, uint64_t prompt, int begun, const char *ending)
 {
     wf_generator_stats s;
     char reading[32], writing[32];
     wf_generator_get_stats(e->generator, &s);
     /* The first token of each sequence is computed with its prompt. */
     uint64_t timed = s.tokens > (uint64_t)begun ? s.tokens - (uint64_t)begun : 0;
-    wf_engine_say("prompt: %llu token%s%s; generated: %llu token%s%s%s%s",
-                  (unsigned long long)prompt, WF_PLURAL(prompt),
-                  rate(prompt, s.prompt_nanoseconds, reading), (unsigned long long)s.tokens,
-                  WF_PLURAL(s.tokens), rate(timed, s.nanoseconds, writing), *ending ? "; " : "",
-                  ending);
-    if (wf_engine_set.verbose && s.packing_nanoseconds > 0)
-        wf_engine_say("packing weights: %.3f s", (double)s.packing_nanoseconds / 1e9);
-    if (wf_engine_set.verbose)
-        wf_engine_say("reused: %llu token%s; to the device: %llu byte%s, from the device: %llu",
-                      (unsigned long long)s.reused_tokens, WF_PLURAL(s.reused_tokens),
-                      (unsigned long long)s.bytes_in, WF_PLURAL(s.bytes_in),
-                      (unsigned long long)s.bytes_out);
+    wf_open_say("prompt: %llu token%s%s; generated: %llu token%s%s%s%s", (unsigned long long)prompt,
+                WF_PLURAL(prompt), rate(prompt, s.prompt_nanoseconds, reading),
+                (unsigned long long)s.tokens, WF_PLURAL(s.tokens),
+                rate(timed, s.nanoseconds, writing), *ending ? "; " : "", ending);
+    if (wf_open_set.verbose && s.packing_nanoseconds > 0)
+        wf_open_say("packing weights: %.3f s", (double)s.packing_nanoseconds / 1e9);
+    if (wf_open_set.verbose)
+        wf_open_say("reused: %llu token%s; to the device: %llu byte%s, from the device: %llu",
+                    (unsigned long long)s.reused_tokens, WF_PLURAL(s.reused_tokens),
+                    (unsigned long long)s.bytes_in, WF_PLURAL(s.bytes_in),
+                    (unsigned long long)s.bytes_out);
 }
 
 static void log_everything(void *user, wf_log_level level, const char *message)
@@ -133,22 +129,22 @@ static void log_everything(void *user, wf_log_level level, const char *message)
 
 /* ---- Flags ---- */
 
-wf_status wf_engine_path(wf_ctx *ctx, char *const *operands, int count, const char **path)
+wf_status wf_open_path(wf_ctx *ctx, char *const *operands, int count, const char **path)
 {
-    *path = count > 0 ? operands[0] : wf_engine_set.model;
+    *path = count > 0 ? operands[0] : wf_open_set.model;
     if (!*path)
         return wf_fail(
             ctx, WF_ERR_USAGE,
             "the model is missing; give a GGUF file or a Hugging Face folder as first argument");
-    if (count > 0 && wf_engine_set.model && strcmp(operands[0], wf_engine_set.model) != 0)
+    if (count > 0 && wf_open_set.model && strcmp(operands[0], wf_open_set.model) != 0)
         return wf_fail(ctx, WF_ERR_USAGE, "'%s' and --model '%s' are two models; give one of them",
-                       operands[0], wf_engine_set.model);
+                       operands[0], wf_open_set.model);
     return WF_OK;
 }
 
 static wf_status choose_kv(wf_ctx *ctx, wf_type *out)
 {
-    const char *k = wf_engine_set.kv_k, *v = wf_engine_set.kv_v;
+    const char *k = wf_open_set.kv_k, *v = wf_open_set.kv_v;
     if (k && v && strcmp(k, v) != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--cache-type-k %s and --cache-type-v %s differ; give the same type", k, v);
@@ -160,25 +156,25 @@ static wf_status choose_kv(wf_ctx *ctx, wf_type *out)
     return WF_OK;
 }
 
-wf_status wf_engine_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out)
+wf_status wf_open_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out)
 {
     char spec[32];
-    const char *name = wf_engine_set.device;
+    const char *name = wf_open_set.device;
     *out = NULL;
     /* The number of threads is part of the device's name. */
-    if (wf_engine_set.threads >= 0) {
+    if (wf_open_set.threads >= 0) {
         if (strcmp(name, "cpu") != 0)
             return wf_fail(ctx, WF_ERR_USAGE, "--threads applies to the device cpu, not to '%s'",
                            name);
-        snprintf(spec, sizeof spec, "cpu:%lld", (long long)wf_engine_set.threads);
+        snprintf(spec, sizeof spec, "cpu:%lld", (long long)wf_open_set.threads);
         name = spec;
     }
-    return wf_auto_open(ctx, name, work, wf_engine_set.fast, wf_engine_set.quiet, out);
+    return wf_auto_open(ctx, name, work, wf_open_set.fast, wf_open_set.quiet, out);
 }
 
-static wf_status choose_context(wf_engine *e)
+static wf_status choose_context(wf_open *e)
 {
-    int64_t most = e->info.context, asked = wf_engine_set.context;
+    int64_t most = e->info.context, asked = wf_open_set.context;
     /* -1: not given; 0: the model's maximum. */
     e->context = asked > 0 ? asked : asked < 0 && most > DEFAULT_CONTEXT ? DEFAULT_CONTEXT : most;
     if (e->context > most)
@@ -190,28 +186,28 @@ static wf_status choose_context(wf_engine *e)
 }
 
 /* Chooses the device for --device auto by the cost of one sequence. */
-static wf_status choose_device(wf_engine *e)
+static wf_status choose_device(wf_open *e)
 {
     const wf_generator_options options = {.context = e->context, .sequences = 1, .kv = e->kv};
     wf_auto_model model = {e->model, &options, (double)e->info.bytes};
     const wf_auto_work work = wf_auto_running(&model);
-    return wf_engine_device(e->ctx, &work, &e->device);
+    return wf_open_device(e->ctx, &work, &e->device);
 }
 
-/* ---- The engine ---- */
+/* ---- The model and its generator ---- */
 
 /* A named device is opened first, since it fails fastest; auto needs the model to choose by. */
-wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e)
+wf_status wf_open_weights(wf_ctx *ctx, const char *path, wf_open *e)
 {
-    *e = (wf_engine){.ctx = ctx};
-    if (wf_engine_set.verbose)
+    *e = (wf_open){.ctx = ctx};
+    if (wf_open_set.verbose)
         wf_ctx_set_log(ctx, log_everything, NULL);
     wf_arena_init(&e->arena, ctx);
     WF_TRY(choose_kv(ctx, &e->kv));
-    WF_TRY(wf_lora_parse(&e->arena, &wf_engine_set.lora, e->lora));
-    const bool choose = strcmp(wf_engine_set.device, "auto") == 0;
+    WF_TRY(wf_lora_parse(&e->arena, &wf_open_set.lora, e->lora));
+    const bool choose = strcmp(wf_open_set.device, "auto") == 0;
     if (!choose)
-        WF_TRY(wf_engine_device(ctx, NULL, &e->device));
+        WF_TRY(wf_open_device(ctx, NULL, &e->device));
     WF_TRY(wf_model_open(ctx, path, &e->model));
     wf_model_get_info(e->model, &e->info);
     e->tokenizer = wf_model_tokenizer(e->model);
@@ -219,24 +215,24 @@ wf_status wf_engine_open_weights(wf_ctx *ctx, const char *path, wf_engine *e)
     return choose ? choose_device(e) : WF_OK;
 }
 
-wf_status wf_engine_open(wf_ctx *ctx, const char *path, wf_engine *e)
+wf_status wf_open_model(wf_ctx *ctx, const char *path, wf_open *e)
 {
-    WF_TRY(wf_engine_open_weights(ctx, path, e));
+    WF_TRY(wf_open_weights(ctx, path, e));
     if (!e->tokenizer)
         return wf_fail(ctx, WF_ERR_UNSUPPORTED, "%s", e->model->no_tokenizer);
     return WF_OK;
 }
 
-wf_status wf_engine_load(wf_engine *e, int64_t sequences)
+wf_status wf_open_load(wf_open *e, int64_t sequences)
 {
     const wf_generator_options options = {
         .context = e->context,
         .sequences = sequences,
-        .chunk = wf_engine_set.chunk > 0 ? wf_engine_set.chunk : 0,
+        .chunk = wf_open_set.chunk > 0 ? wf_open_set.chunk : 0,
         .kv = e->kv,
-        .check = wf_engine_set.check,
+        .check = wf_open_set.check,
         .lora = e->lora,
-        .loras = wf_engine_set.lora.count,
+        .loras = wf_open_set.lora.count,
     };
     wf_memory memory;
     size_t kv;
@@ -246,8 +242,8 @@ wf_status wf_engine_load(wf_engine *e, int64_t sequences)
     return wf_generator_new(e->device, e->model, &options, &e->generator);
 }
 
-/* Works on a partly opened engine: everything that was not created is NULL. */
-void wf_engine_close(wf_engine *e)
+/* Works on a partly opened model: everything that was not created is NULL. */
+void wf_open_close(wf_open *e)
 {
     wf_generator_free(e->generator);
     wf_model_close(e->model);
