@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_sample.c - the sampler against a slow reference that sorts everything, and against exact
- * probabilities. */
+ * probabilities. test_sample_picks.c has recordings, faults and memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,6 +17,26 @@
 #include "infer/sample.h"
 #include "support.h"
 
+enum { LARGE = 151936 }; /* a very large vocabulary */
+
+/* All samplers share it, with vocabularies of any size: a pick must leave nothing behind. */
+static wf_sampler_scratch *scratch;
+
+static int set_up(void **state)
+{
+    wt_setup(state);
+    wt_ok(*state, wf_sampler_scratch_new(*state, LARGE, &scratch));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    wf_sampler_scratch_free(scratch);
+    return wt_teardown(state);
+}
+
+#define sample_test(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
+
 static wf_sampler *make(wf_ctx *ctx, int64_t vocab, wf_sampling how)
 {
     wf_sampler *s;
@@ -24,11 +44,28 @@ static wf_sampler *make(wf_ctx *ctx, int64_t vocab, wf_sampling how)
     return s;
 }
 
+static wf_status try_pick(wf_sampler *s, const float *logits, int32_t *id)
+{
+    return wf_sampler_report(s, wf_sampler_pick(s, scratch, logits, id));
+}
+
 static int32_t pick(wf_ctx *ctx, wf_sampler *s, const float *logits)
 {
     int32_t id = -1;
-    wt_ok(ctx, wf_sampler_pick(s, logits, &id));
+    wt_ok(ctx, try_pick(s, logits, &id));
     return id;
+}
+
+static const wf_likely *filter(wf_ctx *ctx, const wf_sampler *s, const float *logits)
+{
+    const wf_likely *kept;
+    wt_ok(ctx, wf_sampler_report(s, wf_sampler_filter(s, scratch, logits, &kept)));
+    return kept;
+}
+
+static void accept(wf_ctx *ctx, wf_sampler *s, int32_t id)
+{
+    wt_ok(ctx, wf_sampler_accept(s, id));
 }
 
 /* ---- Settings ---- */
@@ -105,8 +142,8 @@ static void test_extremes(void **state)
         for (int32_t k = 0; k < 20; k++) {
             int32_t id = pick(*state, s, logits);
             assert_in_range(id, 0, 2);
-            wf_sampler_accept(s, id);
-            wf_sampler_accept(s, k % 4);
+            accept(*state, s, id);
+            accept(*state, s, k % 4);
         }
         wf_sampler_free(s);
     }
@@ -140,9 +177,9 @@ static void test_greedy(void **state)
 
     s = make(*state, 5, (wf_sampling){.presence_penalty = 2});
     assert_true(wf_sampler_needs_logits(s));
-    wf_sampler_accept(s, 1);
+    accept(*state, s, 1);
     assert_int_equal(pick(*state, s, logits), 3);
-    wf_sampler_accept(s, 3);
+    accept(*state, s, 3);
     assert_int_equal(pick(*state, s, logits), 4);
     wf_sampler_free(s);
 
@@ -174,16 +211,16 @@ static void test_no_token(void **state)
         wf_sampling how = {.temperature = mode > 0, .top_p = mode > 1 ? 0.5 : 0};
         wf_sampler *s = make(*state, 3, how);
         int32_t id = 7;
-        wt_fails(*state, wf_sampler_pick(s, with_nan, &id), WF_ERR_DEVICE, "token 2 is nan");
-        wt_fails(*state, wf_sampler_pick(s, with_inf, &id), WF_ERR_DEVICE, "token 1 is inf");
-        wt_fails(*state, wf_sampler_pick(s, nothing, &id), WF_ERR_DEVICE, "all logits are -inf");
+        wt_fails(*state, try_pick(s, with_nan, &id), WF_ERR_DEVICE, "token 2 is nan");
+        wt_fails(*state, try_pick(s, with_inf, &id), WF_ERR_DEVICE, "token 1 is inf");
+        wt_fails(*state, try_pick(s, nothing, &id), WF_ERR_DEVICE, "all logits are -inf");
         assert_int_equal(id, 7);
-        assert_int_equal(pick(*state, s, one), 1);
+        assert_int_equal(pick(*state, s, one), 1); /* a fault is not a pick */
         wf_sampler_free(s);
         how.bias = &bias;
         how.biases = 1;
         s = make(*state, 3, how);
-        wt_fails(*state, wf_sampler_pick(s, one, &id), WF_ERR_DEVICE, "after the biases");
+        wt_fails(*state, try_pick(s, one, &id), WF_ERR_DEVICE, "after the biases");
         wf_sampler_free(s);
         how.bias = &more;
         s = make(*state, 3, how);
@@ -309,9 +346,8 @@ static bool reference(const float *logits, int64_t vocab, const wf_sampling *how
 /* Expects the same tokens with the same probabilities. */
 static void compare(wf_ctx *ctx, wf_sampler *s, const float *logits, int64_t vocab, const row *rows)
 {
-    const wf_likely *kept;
+    const wf_likely *kept = filter(ctx, s, logits);
     double total = 0;
-    wt_ok(ctx, wf_sampler_filter(s, logits, &kept));
     double *p = calloc((size_t)vocab, sizeof *p);
     assert_non_null(p);
     for (size_t i = 0; i < kept->n; i++) {
@@ -408,7 +444,7 @@ static void test_against_reference(void **state)
                 }
             }
             past[n] = (int32_t)wf_rng_below(&rng, (uint64_t)used);
-            wf_sampler_accept(s, past[n]);
+            accept(*state, s, past[n]);
         }
         wf_sampler_free(s);
     }
@@ -419,10 +455,9 @@ static void expect(wf_ctx *ctx, const wf_sampling *how, const double wanted[4])
 {
     /* logarithms of probabilities, unsorted */
     const float logits[4] = {logf(0.15f), logf(0.5f), logf(0.05f), logf(0.3f)};
-    const wf_likely *kept;
     double p[4] = {0}, total = 0;
     wf_sampler *s = make(ctx, 4, *how);
-    wt_ok(ctx, wf_sampler_filter(s, logits, &kept));
+    const wf_likely *kept = filter(ctx, s, logits);
     for (size_t i = 0; i < kept->n; i++)
         total += p[kept->id[i]] = kept->value[i];
     for (int i = 0; i < 4; i++)
@@ -477,7 +512,7 @@ static void test_order(void **state)
 /* A very large vocabulary, with peaked, flat and sorted logits. */
 static void test_large(void **state)
 {
-    enum { VOCAB = 151936 };
+    enum { VOCAB = LARGE };
     static float logits[VOCAB];
     static row rows[VOCAB];
     static const wf_sampling how[] = {
@@ -499,6 +534,49 @@ static void test_large(void **state)
                 compare(*state, s, logits, VOCAB, rows);
             wf_sampler_free(s);
         }
+}
+
+/* Computes the penalties apart from the sampler, by counting. A sampler without them must then keep
+ * the same candidates with the same weights, and pick the same tokens. */
+static void test_penalties(void **state)
+{
+    enum { MOST = 300, TOKENS = 200, CASES = 100 };
+    float logits[MOST], lower[MOST], weight[MOST];
+    int32_t past[TOKENS], ids[MOST];
+    for (uint64_t i = 0; i < CASES; i++) {
+        wf_rng rng;
+        wf_rng_init(&rng, wt_seed(), (1u << 22) + i);
+        int64_t vocab = 1 + (int64_t)wf_rng_below(&rng, MOST);
+        wf_logit_bias bias[4];
+        char order[96];
+        wf_sampling how = random_settings(&rng, vocab, bias, order);
+        how.biases = 0; /* they come before the penalties */
+        how.samplers = NULL;
+        how.seed = i;
+        wf_sampling plain = how;
+        plain.repeat_penalty = plain.frequency_penalty = plain.presence_penalty = 0;
+        wf_sampler *s = make(*state, vocab, how), *without = make(*state, vocab, plain);
+        for (int64_t n = 0; n < TOKENS; n++) {
+            random_logits(&rng, logits, vocab);
+            for (int64_t k = 0; k < vocab; k++)
+                lower[k] = (float)penalized(logits[k], (int32_t)k, &how, past, n);
+            const wf_likely *kept = filter(*state, s, logits);
+            size_t count = kept->n;
+            memcpy(ids, kept->id, count * sizeof *ids);
+            memcpy(weight, kept->value, count * sizeof *weight);
+            kept = filter(*state, without, lower);
+            assert_int_equal(kept->n, count);
+            assert_memory_equal(kept->id, ids, count * sizeof *ids);
+            assert_memory_equal(kept->value, weight, count * sizeof *weight);
+            past[n] = pick(*state, s, logits);
+            assert_int_equal(pick(*state, without, lower), past[n]);
+            if (wf_rng_below(&rng, 2))
+                past[n] = (int32_t)wf_rng_below(&rng, (uint64_t)vocab);
+            accept(*state, s, past[n]);
+        }
+        wf_sampler_free(s);
+        wf_sampler_free(without);
+    }
 }
 
 /* ---- Draws ---- */
@@ -573,7 +651,7 @@ static void test_repeats(void **state)
     wf_sampler *s = make(*state, VOCAB, how);
     for (int i = 0; i < N; i++) {
         alone[i] = pick(*state, s, logits[i]);
-        wf_sampler_accept(s, alone[i]);
+        accept(*state, s, alone[i]);
     }
     wf_sampler_free(s);
 
@@ -585,8 +663,8 @@ static void test_repeats(void **state)
         differ += pick(*state, other, logits[i]) != alone[i];
         int32_t id = pick(*state, s, logits[i]);
         assert_int_equal(id, alone[i]);
-        wf_sampler_accept(s, id);
-        wf_sampler_accept(other, id);
+        accept(*state, s, id);
+        accept(*state, other, id);
     }
     assert_true(differ > 0);
     wf_sampler_free(other);
@@ -595,11 +673,11 @@ static void test_repeats(void **state)
     /* And when another sampler continues. */
     s = make(*state, VOCAB, how);
     for (int i = 0; i < FROM; i++)
-        wf_sampler_accept(s, alone[i]);
+        accept(*state, s, alone[i]);
     wf_sampler_seek(s, FROM);
     for (int i = FROM; i < N; i++) {
         assert_int_equal(pick(*state, s, logits[i]), alone[i]);
-        wf_sampler_accept(s, alone[i]);
+        accept(*state, s, alone[i]);
     }
     wf_sampler_free(s);
 
@@ -612,55 +690,20 @@ static void test_repeats(void **state)
     wf_sampler_free(s);
 }
 
-/* ---- Memory ---- */
-
-static void test_memory(void **state)
-{
-    wf_ctx *ctx = *state;
-    static const float logits[3] = {1, 2, 3};
-    wf_logit_bias bias[2] = {{0, 0.5f}, {2, -10}};
-    wf_sampling how = {.frequency_penalty = 1, .bias = bias, .biases = 2};
-    uint64_t n = 1;
-    for (wf_status status = WF_ERR_MEMORY; status != WF_OK; n++) {
-        wf_sampler *s = NULL;
-        wf_ctx_fail_allocation(ctx, n);
-        status = wf_sampler_new(ctx, 3, &how, &s);
-        wf_ctx_fail_allocation(ctx, 0);
-        assert_true(status == WF_OK || (status == WF_ERR_MEMORY && !s));
-        wf_sampler_free(s);
-        assert_int_equal(wt_live_blocks(ctx), 0);
-    }
-    assert_true(n > 5);
-
-    wf_sampler *s = make(ctx, 3, how);
-    memset(bias, 0xff, sizeof bias); /* the sampler has its own copy */
-    wf_mem_stats before, after;
-    wf_ctx_mem_stats(ctx, &before);
-    for (int i = 0; i < 200; i++) {
-        int32_t id = pick(ctx, s, logits);
-        assert_true(i > 0 || id == 1);
-        wf_sampler_accept(s, id);
-    }
-    wf_ctx_mem_stats(ctx, &after);
-    assert_int_equal(after.calls, before.calls);
-    wf_sampler_free(s);
-    wf_sampler_free(NULL);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_settings),
-        wt_test(test_extremes),
-        wt_test(test_greedy),
-        wt_test(test_no_token),
-        wt_test(test_against_reference),
-        wt_test(test_order),
-        wt_test(test_large),
-        wt_test(test_frequencies),
-        wt_test(test_independence),
-        wt_test(test_repeats),
-        wt_test(test_memory),
+        sample_test(test_settings),
+        sample_test(test_extremes),
+        sample_test(test_greedy),
+        sample_test(test_no_token),
+        sample_test(test_against_reference),
+        sample_test(test_order),
+        sample_test(test_large),
+        sample_test(test_penalties),
+        sample_test(test_frequencies),
+        sample_test(test_independence),
+        sample_test(test_repeats),
     };
     return cmocka_run_group_tests_name("sample", tests, NULL, NULL);
 }

@@ -165,10 +165,10 @@ static wf_status allocate(wf_generator *g)
         g->table[i] = wf_mem_array(g->ctx, s * (size_t)g->size[i].pages, sizeof *g->table[i]);
         made = made && g->table[i];
     }
-    return made && g->slot && g->tokens && g->positions && g->seq_start && g->lengths && g->rows &&
-                   g->best && g->top && g->logits
-               ? WF_OK
-               : WF_ERR_MEMORY;
+    if (!made || !g->slot || !g->tokens || !g->positions || !g->seq_start || !g->lengths ||
+        !g->rows || !g->best || !g->top || !g->logits)
+        return WF_ERR_MEMORY;
+    return wf_sampler_scratch_new(g->ctx, g->vocab, &g->scratch);
 }
 
 /* Order matters: weights are mapped before compiling, because that decides kernels, and written
@@ -225,6 +225,7 @@ void wf_generator_free(wf_generator *g)
                       g->rows, g->best,   g->top,       g->logits,    g->every_logits};
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         wf_mem_free(g->ctx, arrays[i]);
+    wf_sampler_scratch_free(g->scratch);
     wf_mask_free(g->ctx, &g->mask);
     wf_mem_free(g->ctx, g);
 }

@@ -57,6 +57,8 @@ struct wf_generator {
     int32_t *best; /* [sequences]: argmax */
     float *top;    /* [sequences]: the largest logit, NaN when any logit is NaN */
     float *logits; /* [sequences, vocab] */
+    /* Of the sequences' samplers, one after the other. */
+    wf_sampler_scratch *scratch;
     wf_generator_stats stats;
 };
 

@@ -129,9 +129,10 @@ wf_status wf_generator_run(wf_generator *g, int64_t *tokens)
 
 static wf_status take_token(wf_generator *g, wf_sequence *s, bool logits)
 {
+    const float *row = g->logits + s->slot * g->vocab;
     int32_t id = g->best[s->slot];
     if (logits)
-        WF_TRY(wf_sampler_pick(s->sampler, g->logits + s->slot * g->vocab, &id));
+        WF_TRY(wf_sampler_report(s->sampler, wf_sampler_pick(s->sampler, g->scratch, row, &id)));
     else if (!isfinite(g->top[s->slot]))
         return wf_fail(g->ctx, WF_ERR_DEVICE,
                        "the model's logits are NaN or infinite; look for bad weights with "

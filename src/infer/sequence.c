@@ -135,6 +135,13 @@ static wf_status check_prompt(const wf_generator *g, const int32_t *prompt, size
     return WF_OK;
 }
 
+static wf_status accept_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        WF_TRY(wf_sampler_accept(s->sampler, prompt[i]));
+    return WF_OK;
+}
+
 /* Keeps the cached prefix that the old and the new tokens share. At least one token is computed
  * again, because the cache has no logits. */
 static void set_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
@@ -149,8 +156,6 @@ static void set_prompt(wf_sequence *s, const int32_t *prompt, size_t count)
     s->row = -1;
     s->stop = WF_UNFINISHED;
     s->generator->stats.reused_tokens += (uint64_t)s->cached;
-    for (int64_t i = 0; i < n; i++)
-        wf_sampler_accept(s->sampler, prompt[i]);
 }
 
 static void drop_text(wf_sequence *s)
@@ -168,6 +173,7 @@ wf_status wf_sequence_restart(wf_sequence *s, const int32_t *prompt, size_t coun
     WF_TRY(check_prompt(s->generator, prompt, count));
     s->stop = WF_STOP_CANCEL; /* if the request is refused, the sequence stays stopped */
     WF_TRY(take_request(s, request));
+    WF_TRY(accept_prompt(s, prompt, count));
     drop_text(s);
     set_prompt(s, prompt, count);
     return WF_OK;
@@ -285,7 +291,7 @@ wf_status wf_sequence_take(wf_sequence *s, int32_t id)
         WF_TRY(wf_decoder_next(s->decoder, id, &piece, &bytes));
         WF_TRY(add_text(s, piece, bytes));
     }
-    wf_sampler_accept(s->sampler, id);
+    WF_TRY(wf_sampler_accept(s->sampler, id));
     s->token[s->count++] = id;
     if (s->stop == WF_UNFINISHED && s->limit > 0 && s->count - s->prompt >= s->limit)
         s->stop = WF_STOP_LIMIT;

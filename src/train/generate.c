@@ -19,6 +19,7 @@ typedef struct {
     int32_t *tokens; /* [window] */
     float *logits;   /* [vocab] */
     wf_sampler *sampler;
+    wf_sampler_scratch *scratch;
     wf_mask mask; /* excludes the rows that pad the vocabulary */
 } generation;
 
@@ -52,7 +53,7 @@ static wf_status pick(generation *g, int32_t *id)
     WF_TRY(wf_exec_run(e));
     size_t vocab = (size_t)g->t->setup.config.vocab;
     WF_TRY(wf_exec_read(e, "logits", g->logits, vocab * sizeof *g->logits));
-    return wf_sampler_pick(g->sampler, g->logits, id);
+    return wf_sampler_report(g->sampler, wf_sampler_pick(g->sampler, g->scratch, g->logits, id));
 }
 
 static wf_status run(generation *g, int64_t limit)
@@ -64,7 +65,7 @@ static wf_status run(generation *g, int64_t limit)
         if (tokenizer && wf_tokenizer_ends(tokenizer, id))
             break;
         g->ids[g->count++] = id;
-        wf_sampler_accept(g->sampler, id);
+        WF_TRY(wf_sampler_accept(g->sampler, id));
     }
     return WF_OK;
 }
@@ -93,6 +94,7 @@ static wf_status begin(generation *g, const int32_t *prompt, size_t count, int64
     g->count = count;
     WF_TRY(place(g));
     WF_TRY(wf_sampler_new(ctx, t->setup.config.vocab, sampling, &g->sampler));
+    WF_TRY(wf_sampler_scratch_new(ctx, t->setup.config.vocab, &g->scratch));
     WF_TRY(wf_mask_make(ctx, t->tokenizer, t->setup.config.vocab, &g->mask));
     wf_sampler_mask(g->sampler, &g->mask);
     return WF_OK;
@@ -113,6 +115,7 @@ wf_status wf_trainer_generate(wf_trainer *t, const int32_t *prompt, size_t count
         *ids = g.ids;
         g.ids = NULL;
     }
+    wf_sampler_scratch_free(g.scratch);
     wf_sampler_free(g.sampler);
     wf_mask_free(t->ctx, &g.mask);
     wf_mem_free(t->ctx, g.ids);
