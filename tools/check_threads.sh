@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # usage: tools/check_threads.sh BUILD [CMAKE_FLAGS...]
 # Builds tests of code that runs in several threads with the thread sanitizer in the tree BUILD, and runs them:
-# the thread pool, the loader of training data, a generator with several sequences, and a sample of all ops.
+# the thread pool, the loader of training data, samplers, a generator with several sequences, and a sample of all ops.
 # cmake/thread.cmake lists the folders that are instrumented.
 set -eu
 cd "$(dirname "$0")/.."
@@ -11,7 +11,7 @@ build=$1
 shift
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Thread -DWEFT_TESTS=ON -DWEFT_CUDA=OFF \
     -DWEFT_EMULATOR_CXX=NO "$@" >/dev/null
-cmake --build "$build" --target test_thread test_loader test_models test_selftest
+cmake --build "$build" --target test_thread test_loader test_sample_rows test_models test_selftest
 
 # gcc's runtime fails with the address space randomization of some Linux kernels.
 fixed="setarch $(uname -m) -R"
@@ -28,6 +28,7 @@ check() {
 }
 check thread
 check loader
+check sample_rows
 check models '*sequences*' # prompts in chunks, batches of five, sampling, reused pages
 check selftest test_all_ops_on_the_cpu
 echo "check_threads: no data races"
