@@ -16,9 +16,12 @@
 
 #include "asserts.h"
 #include "base/json.h"
+#include "base/mem.h"
 #include "base/philox.h"
 #include "base/text.h"
 #include "base/words.h"
+#include "base/writer.h"
+#include "support.h"
 
 /* ---- text.c -------------------------------------------------------------------------------- */
 
@@ -211,32 +214,37 @@ static void check_json(wf_json *j, const char *expected)
     free(json_text);
 }
 
+static void write_layout(wf_json *j)
+{
+    wf_json_object_begin(j);
+    wf_json_key(j, "name");
+    wf_json_string(j, "weft");
+    wf_json_key(j, "empty");
+    wf_json_object_begin(j);
+    wf_json_object_end(j);
+    wf_json_key(j, "list");
+    wf_json_array_begin(j);
+    wf_json_int(j, INT64_MIN);
+    wf_json_bool(j, true);
+    wf_json_null(j);
+    wf_json_array_begin(j);
+    wf_json_array_end(j);
+    wf_json_object_begin(j);
+    wf_json_key(j, "x");
+    wf_json_double(j, 0.5);
+    wf_json_object_end(j);
+    wf_json_array_end(j);
+    wf_json_key(j, "last");
+    wf_json_bool(j, false);
+    wf_json_object_end(j);
+}
+
 static void test_json_layout(void **state)
 {
     (void)state;
     wf_json j;
     json_open(&j);
-    wf_json_object_begin(&j);
-    wf_json_key(&j, "name");
-    wf_json_string(&j, "weft");
-    wf_json_key(&j, "empty");
-    wf_json_object_begin(&j);
-    wf_json_object_end(&j);
-    wf_json_key(&j, "list");
-    wf_json_array_begin(&j);
-    wf_json_int(&j, INT64_MIN);
-    wf_json_bool(&j, true);
-    wf_json_null(&j);
-    wf_json_array_begin(&j);
-    wf_json_array_end(&j);
-    wf_json_object_begin(&j);
-    wf_json_key(&j, "x");
-    wf_json_double(&j, 0.5);
-    wf_json_object_end(&j);
-    wf_json_array_end(&j);
-    wf_json_key(&j, "last");
-    wf_json_bool(&j, false);
-    wf_json_object_end(&j);
+    write_layout(&j);
     check_json(&j, "{\n"
                    "  \"name\": \"weft\",\n"
                    "  \"empty\": {},\n"
@@ -255,6 +263,65 @@ static void test_json_layout(void **state)
     json_open(&j);
     wf_json_int(&j, 7);
     check_json(&j, "7\n");
+}
+
+/* The same calls write one line into memory, after what is there already. */
+static void test_json_compact(void **state)
+{
+    static const char expected[] =
+        "data: {\"name\":\"weft\",\"empty\":{},\"list\":[-9223372036854775808,true,null,[],"
+        "{\"x\":0.5}],\"last\":false}, \"a\\n\xC3\xA9\\u0000\"";
+    char *text;
+    size_t bytes;
+    uint64_t n = 1;
+    for (wf_status status = WF_ERR_MEMORY; status != WF_OK; n++) {
+        wf_writer w = {.ctx = *state};
+        wf_json j;
+        wf_ctx_fail_allocation(*state, n);
+        wf_writer_print(&w, "data: ");
+        wf_json_begin_text(&j, &w);
+        write_layout(&j);
+        bool whole = wf_json_end(&j);
+        wf_writer_print(&w, ", ");
+        wf_json_begin_text(&j, &w);
+        wf_json_text(&j, "a\n\xC3\xA9", 5);
+        assert_int_equal(wf_json_end(&j), whole);
+        wf_ctx_fail_allocation(*state, 0);
+        status = wf_writer_take(&w, &text, &bytes);
+        assert_int_equal(status, whole ? WF_OK : WF_ERR_MEMORY);
+    }
+    assert_int_equal(n, 3); /* the first attempt failed */
+    assert_string_equal(text, expected);
+    assert_int_equal(bytes, sizeof expected - 1);
+    wf_mem_free(*state, text);
+}
+
+/* A document that exceeds the buffer again and again; keys and strings are escaped. */
+static void test_json_compact_long(void **state)
+{
+    enum { ITEMS = 20000 };
+    wf_writer w = {.ctx = *state};
+    wf_json j;
+    char *text;
+    wf_json_begin_text(&j, &w);
+    wf_json_array_begin(&j);
+    for (int i = 0; i < ITEMS; i++) {
+        wf_json_object_begin(&j);
+        wf_json_put_int(&j, "\"", i);
+        wf_json_object_end(&j);
+    }
+    wf_json_array_end(&j);
+    assert_true(wf_json_end(&j));
+    wt_ok(*state, wf_writer_take(&w, &text, NULL));
+    const char *at = text;
+    for (int i = 0; i < ITEMS; i++) {
+        char item[32];
+        int n = snprintf(item, sizeof item, "%c{\"\\\"\":%d}", i ? ',' : '[', i);
+        assert_memory_equal(at, item, (size_t)n);
+        at += n;
+    }
+    assert_string_equal(at, "]");
+    wf_mem_free(*state, text);
 }
 
 static void test_json_strings(void **state)
@@ -460,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_text_foreign),  cmocka_unit_test(test_json_strings),
         cmocka_unit_test(test_json_styles),   cmocka_unit_test(test_json_doubles),
         cmocka_unit_test(test_json_misuse),   cmocka_unit_test(test_json_write_error),
+        wt_test(test_json_compact),           wt_test(test_json_compact_long),
     };
     return cmocka_run_group_tests_name("text", tests, NULL, NULL);
 }

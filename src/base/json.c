@@ -13,29 +13,55 @@
 #include <string.h>
 
 #include "base/ctx.h"
+#include "base/writer.h"
 
 void wf_json_begin(wf_json *j, FILE *out)
 {
     *j = (wf_json){.out = out};
 }
 
+void wf_json_begin_text(wf_json *j, wf_writer *text)
+{
+    *j = (wf_json){.text = text};
+}
+
+/* All output passes here and put_char. */
+static void put(wf_json *j, const char *text, size_t bytes)
+{
+    if (j->text)
+        wf_writer_bytes(j->text, text, bytes);
+    else
+        fwrite(text, 1, bytes, j->out);
+}
+
+static void put_char(wf_json *j, char c)
+{
+    if (j->text)
+        wf_writer_char(j->text, c);
+    else
+        putc(c, j->out);
+}
+
 bool wf_json_end(wf_json *j)
 {
     wf_assert(j->depth == 0 && j->level[0].filled);
-    putc('\n', j->out);
+    if (j->text)
+        return j->text->status == WF_OK;
+    put_char(j, '\n');
     return fflush(j->out) == 0 && !ferror(j->out);
 }
 
 static void new_line(wf_json *j)
 {
-    fprintf(j->out, "\n%*s", 2 * j->depth, "");
+    if (!j->text)
+        fprintf(j->out, "\n%*s", 2 * j->depth, "");
 }
 
 /* Starts a key, or a value without a key: adds the comma and the indentation. */
 static void begin_item(wf_json *j)
 {
     if (j->level[j->depth].filled)
-        putc(',', j->out);
+        put_char(j, ',');
     j->level[j->depth].filled = true;
     if (j->depth > 0)
         new_line(j);
@@ -59,7 +85,7 @@ static void open_level(wf_json *j, char open, char close)
     j->depth++;
     j->level[j->depth].close = close;
     j->level[j->depth].filled = false;
-    putc(open, j->out);
+    put_char(j, open);
 }
 
 static void close_level(wf_json *j, char close)
@@ -68,7 +94,7 @@ static void close_level(wf_json *j, char close)
     bool filled = j->level[j->depth--].filled;
     if (filled)
         new_line(j);
-    putc(close, j->out);
+    put_char(j, close);
 }
 
 void wf_json_object_begin(wf_json *j)
@@ -112,23 +138,30 @@ size_t wf_json_escape(char out[WF_JSON_ESCAPE], const char *s, size_t n, wf_json
     return length ? length : 1;
 }
 
-static void put_string(FILE *out, const char *text, size_t bytes)
+static void put_string(wf_json *j, const char *text, size_t bytes)
 {
     char one[WF_JSON_ESCAPE];
-    putc('"', out);
+    put_char(j, '"');
     for (size_t n, taken; bytes > 0; text += taken, bytes -= taken) {
         taken = wf_json_escape(one, text, bytes, WF_JSON_TERMINAL, &n);
-        fwrite(one, 1, n, out);
+        put(j, one, n);
     }
-    putc('"', out);
+    put_char(j, '"');
+}
+
+/* Writes a value that needs no escapes. */
+static void put_plain(wf_json *j, const char *text)
+{
+    begin_value(j);
+    put(j, text, strlen(text));
 }
 
 void wf_json_key(wf_json *j, const char *key)
 {
     wf_assert(j->level[j->depth].close == '}' && !j->keyed);
     begin_item(j);
-    put_string(j->out, key, strlen(key));
-    fputs(": ", j->out);
+    put_string(j, key, strlen(key));
+    put(j, ": ", j->text ? 1 : 2);
     j->keyed = true;
 }
 
@@ -140,13 +173,14 @@ void wf_json_string(wf_json *j, const char *s)
 void wf_json_text(wf_json *j, const char *s, size_t bytes)
 {
     begin_value(j);
-    put_string(j->out, s, bytes);
+    put_string(j, s, bytes);
 }
 
 void wf_json_int(wf_json *j, int64_t value)
 {
-    begin_value(j);
-    fprintf(j->out, "%" PRId64, value);
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    put_plain(j, text);
 }
 
 void wf_json_double(wf_json *j, double value)
@@ -157,20 +191,17 @@ void wf_json_double(wf_json *j, double value)
     }
     char text[WF_TEXT_DOUBLE];
     wf_text_from_double(text, value);
-    begin_value(j);
-    fputs(text, j->out);
+    put_plain(j, text);
 }
 
 void wf_json_bool(wf_json *j, bool value)
 {
-    begin_value(j);
-    fputs(value ? "true" : "false", j->out);
+    put_plain(j, value ? "true" : "false");
 }
 
 void wf_json_null(wf_json *j)
 {
-    begin_value(j);
-    fputs("null", j->out);
+    put_plain(j, "null");
 }
 
 void wf_json_put_int(wf_json *j, const char *key, int64_t value)

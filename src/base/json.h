@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* json.h - writes one JSON document to a stream as it goes, indented by two spaces.
+/* json.h - writes one JSON document as it goes: to a stream, indented by two spaces, or to memory,
+ * without white space.
  *
  * The calls follow the document's structure; the writer adds commas, colons and newlines. A call
  * out of place (a value without a key in an object, an end that matches no begin) fails an
- * assertion. Write errors stay in the stream; wf_json_end reports them.
+ * assertion. Write errors stay in the stream or the wf_writer; wf_json_end reports them.
  *
  * Every JSON string in the program, here and in wf_writer, is escaped by wf_json_escape. */
 #ifndef WF_BASE_JSON_H
@@ -29,12 +30,15 @@ typedef enum {
 size_t wf_json_escape(char out[WF_JSON_ESCAPE], const char *s, size_t n, wf_json_style style,
                       size_t *bytes);
 
+typedef struct wf_writer wf_writer; /* base/writer.h */
+
 /* Most open objects and arrays; one more fails an assertion. */
 #define WF_JSON_DEPTH 32
 
 typedef struct {
-    /* Not owned. */
+    /* One of them is set. Not owned. */
     FILE *out;
+    wf_writer *text;
     int depth;
     bool keyed; /* a key has been written, its value has not */
     struct {
@@ -44,7 +48,9 @@ typedef struct {
 } wf_json;
 
 void wf_json_begin(wf_json *j, FILE *out);
-/* Writes a final newline and flushes. Returns false if any write failed. */
+/* Appends the document to `text`, on one line: "[1,2]". */
+void wf_json_begin_text(wf_json *j, wf_writer *text);
+/* Returns false if any write failed. A stream gets a final newline and is flushed. */
 bool wf_json_end(wf_json *j);
 
 void wf_json_object_begin(wf_json *j);

@@ -11,14 +11,14 @@
 #include "base/ctx.h"
 #include "base/json.h"
 
-typedef struct {
+struct wf_writer {
     wf_ctx *ctx;
     char *text; /* NUL-terminated after the first write; NULL before */
     /* Bytes used, without the NUL; bytes allocated. */
     size_t len, cap;
     /* WF_ERR_MEMORY after a failure: all writes are then ignored. */
     wf_status status;
-} wf_writer;
+};
 
 /* Initialise with {.ctx = ctx}. */
 void wf_writer_print(wf_writer *w, const char *fmt, ...) WF_PRINTF(2, 3);
