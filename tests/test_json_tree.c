@@ -503,6 +503,39 @@ static void values(void **state)
     free(many);
 }
 
+/* The caller's limits: at each of them a text is accepted, one beyond it is refused. */
+static void limits(void **state)
+{
+    static const struct {
+        const char *text;
+        wf_json_limits limits;
+        const char *refusal; /* NULL: accepted */
+    } cases[] = {
+        {"7", {0, 0}, NULL},
+        {"[]", {1, 0}, NULL},
+        {"[]", {0, 9}, "nested too deeply"},
+        {"[0,0,0]", {1, 3}, NULL},
+        {"[0,0,0]", {1, 2}, "it has more than 2 values"},
+        {"{\"a\":[{\"b\":1},2]}", {3, 4}, NULL},
+        {"{\"a\":[{\"b\":1},2]}", {2, 4}, "nested too deeply"},
+        {"{\"a\":[{\"b\":1},2]}", {3, 3}, "it has more than 3 values"},
+        {"[[],[],[[]]]", {3, 4}, NULL}, /* siblings do not add depth */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wf_arena arena;
+        wf_json_node *root;
+        wf_arena_init(&arena, *state);
+        wf_status status = wf_json_parse_with(&arena, "it", &cases[i].limits, cases[i].text,
+                                              strlen(cases[i].text), &root);
+        if (cases[i].refusal)
+            wt_fails(*state, status, WF_ERR_FORMAT, cases[i].refusal);
+        else
+            wt_ok(*state, status);
+        assert_true((root != NULL) == (status == WF_OK));
+        wf_arena_free(&arena);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,7 +543,7 @@ int main(void)
         wt_test(depth),        wt_test(sentences),        wt_test(numbers),
         wt_test(strings),      wt_test(members),          wt_test(many_members),
         wt_test(cut_anywhere), wt_test(damaged_anywhere), wt_test(out_of_memory),
-        wt_test(large),
+        wt_test(large),        wt_test(limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,8 +36,9 @@ typedef struct {
      * wf_json_parse. */
     wf_json_node *stack;
     size_t used, room;
-    size_t values; /* parsed so far, to enforce WF_JSON_TREE_VALUES */
-    /* Open containers, at most WF_JSON_TREE_DEPTH: bounds the recursion of read_value. */
+    const wf_json_limits *limits;
+    size_t values; /* parsed so far, at most limits->values */
+    /* Open containers, at most limits->depth: bounds the recursion of read_value. */
     int depth;
 } parser;
 
@@ -72,6 +73,13 @@ static wf_status fail_twice(const parser *p, const wf_json_node *member)
     char key[WF_TEXT_SHOWN], why[WF_TEXT_SHOWN + 64];
     snprintf(why, sizeof why, "the object that ends here has a duplicate key '%s'",
              wf_text_show(key, member->key, member->key_bytes));
+    return fail(p, why);
+}
+
+static wf_status fail_values(const parser *p)
+{
+    char why[64];
+    snprintf(why, sizeof why, "it has more than %zu values", p->limits->values);
     return fail(p, why);
 }
 
@@ -397,9 +405,8 @@ static wf_status read_item(parser *p, bool keyed)
         p->at++;
         skip_space(p);
     }
-    if (p->values++ == WF_JSON_TREE_VALUES)
-        /* The number is WF_JSON_TREE_VALUES. */
-        return fail(p, "it has more than 8388608 values");
+    if (p->values++ == p->limits->values)
+        return fail_values(p);
     WF_TRY(read_value(p, &item));
     return push(p, &item);
 }
@@ -428,7 +435,7 @@ static wf_status read_container(parser *p, wf_json_node *node)
 {
     bool object = *p->at++ == '{';
     size_t first = p->used;
-    if (p->depth == WF_JSON_TREE_DEPTH)
+    if (p->depth == p->limits->depth)
         return fail(p, "arrays and objects are nested too deeply");
     p->depth++;
     WF_TRY(read_items(p, object ? '}' : ']'));
@@ -494,12 +501,25 @@ static wf_status read_text(parser *p, wf_json_node *root)
 wf_status wf_json_parse(wf_arena *arena, const char *what, const char *text, size_t bytes,
                         wf_json_node **out)
 {
+    static const wf_json_limits most = {WF_JSON_TREE_DEPTH, WF_JSON_TREE_VALUES};
+    return wf_json_parse_with(arena, what, &most, text, bytes, out);
+}
+
+wf_status wf_json_parse_with(wf_arena *arena, const char *what, const wf_json_limits *limits,
+                             const char *text, size_t bytes, wf_json_node **out)
+{
     *out = NULL;
+    wf_assert(limits->depth <= WF_JSON_TREE_DEPTH && limits->values <= WF_JSON_TREE_VALUES);
     if (bytes >= UINT32_MAX) /* indices of members are 32 bits wide */
         return wf_fail(arena->ctx, WF_ERR_FORMAT,
                        "cannot read '%s': it has %zu bytes, but JSON is limited to 4 GiB", what,
                        bytes);
-    parser p = {.arena = arena, .what = what, .text = text, .at = text, .end = text + bytes};
+    parser p = {.arena = arena,
+                .what = what,
+                .text = text,
+                .at = text,
+                .end = text + bytes,
+                .limits = limits};
     wf_json_node *root = wf_arena_alloc(arena, sizeof *root);
     p.pool = root ? wf_arena_alloc(arena, bytes) : NULL;
     wf_status status = p.pool ? read_text(&p, root) : WF_ERR_MEMORY;

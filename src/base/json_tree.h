@@ -4,7 +4,8 @@
  *
  * The parser is strict, because lenient parsers disagree with each other: valid UTF-8 without lone
  * surrogates, no duplicate keys, numbers that fit a double, nothing after the value. Depth and the
- * number of values are limited. Memory is proportional to the text.
+ * number of values are limited; wf_json_parse_with sets lower limits. Memory is proportional to the
+ * text.
  */
 #ifndef WF_BASE_JSON_TREE_H
 #define WF_BASE_JSON_TREE_H
@@ -27,6 +28,11 @@ typedef enum {
     WF_JSON_OBJECT
 } wf_json_kind;
 
+typedef struct {
+    int depth;     /* most open arrays and objects, at most WF_JSON_TREE_DEPTH */
+    size_t values; /* most items of arrays and members of objects, at most WF_JSON_TREE_VALUES */
+} wf_json_limits;
+
 typedef struct wf_json_node wf_json_node;
 struct wf_json_node {
     wf_json_kind kind;
@@ -48,6 +54,9 @@ struct wf_json_node {
  * and its message names `what` (a file name, for example) and the line. */
 wf_status wf_json_parse(wf_arena *arena, const char *what, const char *text, size_t bytes,
                         wf_json_node **out);
+/* As wf_json_parse, for texts of which less is expected: a request from the network, for example. */
+wf_status wf_json_parse_with(wf_arena *arena, const char *what, const wf_json_limits *limits,
+                             const char *text, size_t bytes, wf_json_node **out);
 
 /* Returns a member of an object; NULL when it is missing, or `object` is NULL or not an object. */
 const wf_json_node *wf_json_get(const wf_json_node *object, const char *key);
