@@ -236,7 +236,7 @@ WF_API wf_value *wf_value_output(wf_value *value, int index);
 
 /* Sources. Names are unique among the inputs of a graph, and among its states.
  *  - An input belongs to the executable. The host writes it (wf_exec_write), and it keeps its
- *    contents from run to run.
+ *    contents from run to run, unless executables share ports (wf_session_share_ports).
  *  - A state belongs to the session. Executables of the session share states by name. A state
  *    starts as zeros, and only update ops or wf_session_write change it. */
 WF_API wf_value *wf_input(wf_graph *g, const char *name, wf_type type, int rank,
@@ -500,6 +500,12 @@ WF_API wf_status wf_session_new(wf_device *device, wf_session **out);
 /* Frees the session and its states. Free the session's executables first. A session that still has
  * executables stays alive, and a message is logged as WF_LOG_ERROR. Free it again later. */
 WF_API void wf_session_free(wf_session *session);
+/* Executables that are compiled later share memory for inputs and outputs, as large as the largest
+ * of them needs. This saves memory if they run one after the other, for example a graph compiled
+ * for several batch sizes. An executable's inputs and outputs are then valid only until another one
+ * is written, runs or is compiled. Write all inputs again before the next run; without that, the
+ * run fails. Has no effect on a device whose plugin compiles graphs. */
+WF_API void wf_session_share_ports(wf_session *session);
 /* Copy a whole state, as raw elements of its type, between host and device. `bytes` must be the
  * state's exact size. A state exists after a graph that contains it was compiled, or after
  * wf_session_map or wf_session_pack. Reads wait for pending runs. */
@@ -545,7 +551,8 @@ WF_API wf_status wf_compile_with(wf_session *session, wf_graph *graph,
 WF_API void wf_exec_free(wf_exec *exec);
 /* Writes a whole input; `bytes` must be its exact size. */
 WF_API wf_status wf_exec_write(wf_exec *exec, const char *input, const void *from, size_t bytes);
-/* Runs the executable. Every input must have been written at least once. May return before the
+/* Runs the executable. Every input must have been written at least once (with shared ports: since
+ * another executable used the memory, see wf_session_share_ports). May return before the
  * device has finished; reads wait. If a run fails, updates before the failed node have taken effect
  * and the outputs cannot be read. */
 WF_API wf_status wf_exec_run(wf_exec *exec);
@@ -572,7 +579,9 @@ WF_API bool wf_exec_output(const wf_exec *exec, int index, wf_info *out);
 typedef struct {
     size_t states; /* all states of the session except mapped ones */
     size_t mapped; /* states that are read from files in place */
-    size_t ports;  /* inputs and outputs of this executable */
+    /* Inputs and outputs of this executable; after wf_session_share_ports: of all executables that
+     * share them. */
+    size_t ports;
     /* Intermediate values and workspace of this executable. On a device whose plugin compiles the
      * graph: the plugin's figure, or 0. */
     size_t activations;

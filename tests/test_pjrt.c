@@ -426,6 +426,38 @@ static void test_failed_run(void **state)
     wt_close(&r);
 }
 
+/* y = x. */
+static wf_graph *copy_graph(wf_ctx *ctx)
+{
+    wf_graph *g = wt_graph(ctx);
+    wf_output(g, "y", wf_copy(g, wf_input(g, "x", WF_F32, 1, (int64_t[]){3})));
+    return g;
+}
+
+/* Inputs and outputs are arrays: each executable keeps its own. */
+static void test_shared_ports_change_nothing(void **state)
+{
+    wf_memory memory;
+    wf_exec *other;
+    wt_run r = wt_open(*state, mock_spec());
+    wf_session_share_ports(r.session);
+    wt_compile(&r, copy_graph(*state));
+    wf_graph *g = copy_graph(*state);
+    wt_ok(*state, wf_compile(r.session, g, &other));
+    wf_graph_free(g);
+    wt_write(&r, "x", ones, sizeof ones);
+    wt_run_once(&r);
+    wt_ok(*state, wf_exec_write(other, "x", twos, sizeof twos));
+    wt_ok(*state, wf_exec_run(other));
+    wt_expect(&r, "y", {1, 1, 1});
+    wt_run_once(&r); /* its input was not overwritten */
+    wt_expect(&r, "y", {1, 1, 1});
+    wf_exec_memory(r.exec, &memory);
+    assert_int_equal(memory.ports, 24);
+    wf_exec_free(other);
+    wt_close(&r);
+}
+
 static void test_out_of_memory(void **state)
 {
     play("MOCK_MEMORY", 30); /* two states fit, the input does not */
@@ -597,12 +629,15 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        mock_test(test_no_plugin), mock_test(test_not_a_plugin),  mock_test(test_versions),
-        mock_test(test_grown),     mock_test(test_failures),      mock_test(test_optional),
-        mock_test(test_options),   mock_test(test_compiles_once), mock_test(test_idle_programs),
-        mock_test(test_donation),  mock_test(test_failed_run),    mock_test(test_out_of_memory),
-        mock_test(test_memory),    mock_test(test_cache),         mock_test(test_cache_no_memory),
-        mock_test(test_no_memory), mock_test(test_no_program),
+        mock_test(test_no_plugin),       mock_test(test_not_a_plugin),
+        mock_test(test_versions),        mock_test(test_grown),
+        mock_test(test_failures),        mock_test(test_optional),
+        mock_test(test_options),         mock_test(test_compiles_once),
+        mock_test(test_idle_programs),   mock_test(test_donation),
+        mock_test(test_failed_run),      mock_test(test_out_of_memory),
+        mock_test(test_memory),          mock_test(test_cache),
+        mock_test(test_cache_no_memory), mock_test(test_no_memory),
+        mock_test(test_no_program),      mock_test(test_shared_ports_change_nothing),
     };
     unsetenv("WEFT_CACHE");
     return cmocka_run_group_tests_name("pjrt", tests, NULL, NULL);

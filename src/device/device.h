@@ -208,11 +208,16 @@ struct wf_session {
     uint64_t packing_ns; /* time spent packing them */
     wf_session_file *files;
     int exec_count; /* open executables; the session cannot be freed before them */
-    /* Activation memory, shared by all executables: only one runs at a time. An executable bound to
-     * an older region compares generations and rebinds. */
+    /* Activation memory, shared by all executables: only one runs at a time. */
     wf_buffer *region;   /* NULL before the first compile, and after a failed reallocation */
     size_t region_bytes; /* the least size that all executables need */
-    unsigned region_generation;
+    /* Memory for inputs and outputs of the executables with shares_ports; as above. */
+    wf_buffer *ports;
+    size_t ports_bytes;
+    bool share_ports;    /* of executables compiled from now on */
+    uint64_t ports_turn; /* counts changes of the executable that uses `ports`; 0: never used */
+    /* Counts moves of `region` and `ports`. An executable bound to an older generation rebinds. */
+    unsigned generation;
 };
 
 /* Declares a packed state without allocating it: for wf_session_plan only. */
@@ -232,7 +237,8 @@ void wf_session_write_later(wf_session *session, const char *name, const wf_map 
 /* Packs the deferred contents of one state, or of all states if NULL. Allocates nothing. If the
  * file was truncated it fails and the state stays deferred. */
 wf_status wf_session_settle(wf_session *session, wf_stored_state *state);
-/* wf_plan_memory with the session's storage of states. */
+/* wf_plan_memory with the session's storage of states. If the session shares ports, out->ports is
+ * the size of the shared memory after compiling the graph. */
 wf_status wf_session_plan(wf_session *session, wf_graph *graph, const wf_compile_options *options,
                           wf_memory *out);
 /* Returns the state, or NULL. */
@@ -244,6 +250,10 @@ void wf_info_fill(wf_info *out, const char *name, wf_type type, const wf_dims *s
 /* Grows the region to at least `bytes`; growing loses its contents. On failure it reallocates the
  * old size for the other executables. If that fails too, runs fail until a later call succeeds. */
 wf_status wf_session_reserve(wf_session *session, size_t bytes);
+/* The same for the shared memory of inputs and outputs. */
+wf_status wf_session_reserve_ports(wf_session *session, size_t bytes);
+/* Returns the size of that memory after compiling an executable that needs `bytes`. */
+size_t wf_session_ports_bytes(const wf_session *session, size_t bytes);
 
 /* Finds the session's state for a graph's state node, or adds it, zeroed. Fails if type or shape
  * differ. */
@@ -261,7 +271,8 @@ typedef struct {
     wf_dims shape;
     size_t bytes;
     size_t where; /* device-specific: offset in the port memory, or an index */
-    bool written; /* inputs: written at least once, or never read */
+    bool needed;  /* inputs: runs read it */
+    bool written; /* inputs: its contents are in the port memory */
 } wf_port;
 
 /* The base of every executable; devices embed it as their first member. */
@@ -270,6 +281,10 @@ struct wf_exec {
     wf_session *session;
     wf_port *inputs, *outputs;
     int input_count, output_count;
+    /* Inputs and outputs are in session->ports. They are intact while session->ports_turn has not
+     * changed since this executable took the memory, and since its last run. */
+    bool shares_ports;
+    uint64_t took_turn, ran_turn;
     wf_memory memory;
     wf_run_stats stats;
     wf_status last;   /* status of the last run */

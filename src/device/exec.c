@@ -2,10 +2,11 @@
 /*
  * exec.c - executables: the public functions, and the executor that all kernel devices share.
  *
- * The shared executor owns a plan and the memory for its inputs and outputs (ports). It resolves
- * every address at compile time, so a run is a loop over launches that allocates nothing and looks
- * nothing up; wf_run_stats.allocations proves it. Addresses change only when another executable
- * grows the session's region: the next run then binds them again.
+ * The shared executor owns a plan and the memory for its inputs and outputs (ports), unless the
+ * session shares that memory among its executables. It resolves every address at compile time, so a
+ * run is a loop over launches that allocates nothing and looks nothing up; wf_run_stats.allocations
+ * proves it. Addresses change only when another executable grows memory of the session: the next
+ * run then binds them again.
  *
  * A run is asynchronous on devices with runs_ahead. Its failure then shows up in the next call that
  * waits, usually wf_exec_read.
@@ -43,11 +44,29 @@ static wf_status get_port(wf_exec *e, const char *what, wf_port *ports, int n, c
     return wf_fail(ctx, WF_ERR_USAGE, "the executable has no %s '%s'", what, name);
 }
 
-/* The input keeps its contents until it is written again, over any number of runs. */
+/* Returns whether the inputs written so far are intact. */
+static bool has_ports(const wf_exec *e)
+{
+    return !e->shares_ports || e->took_turn == e->session->ports_turn;
+}
+
+/* Makes e the user of the port memory. Ends the contents of the last user's ports, and of e's. */
+static void take_ports(wf_exec *e)
+{
+    if (has_ports(e))
+        return;
+    e->took_turn = ++e->session->ports_turn;
+    for (int i = 0; i < e->input_count; i++)
+        e->inputs[i].written = false;
+}
+
+/* The input keeps its contents until it is written again, over any number of runs; in shared
+ * memory, until another executable takes it. */
 wf_status wf_exec_write(wf_exec *e, const char *name, const void *from, size_t bytes)
 {
     wf_port *port = NULL;
     WF_TRY(get_port(e, "input", e->inputs, e->input_count, name, bytes, &port));
+    take_ports(e);
     WF_TRY(e->ops->write(e, port, from));
     port->written = true;
     e->stats.bytes_in += bytes;
@@ -64,6 +83,11 @@ wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
     if (e->stats.runs == 0)
         return wf_fail(e->session->ctx, WF_ERR_USAGE, "output '%s' was read before the first run",
                        name);
+    if (e->shares_ports && e->ran_turn != e->session->ports_turn)
+        return wf_fail(e->session->ctx, WF_ERR_USAGE,
+                       "output '%s' was overwritten: another executable of the session used the "
+                       "shared memory of inputs and outputs; read outputs before that",
+                       name);
     /* An asynchronous run may fail only now. Store the status, so that later reads fail, too. */
     e->last = e->ops->read(e, port, to);
     if (e->last != WF_OK)
@@ -72,20 +96,36 @@ wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
     return WF_OK;
 }
 
-/* Runs before the first run only: an input never becomes unwritten again. */
+/* Returns an input that must be written before a run, or NULL. */
+static const wf_port *missing_input(const wf_exec *e)
+{
+    bool intact = has_ports(e);
+    for (int i = 0; i < e->input_count; i++) {
+        const wf_port *in = &e->inputs[i];
+        if (in->needed && in->bytes > 0 && !(in->written && intact))
+            return in;
+    }
+    return NULL;
+}
+
+/* In memory of its own, an input never becomes unwritten again: a later run needs no check. */
 static wf_status check_inputs(const wf_exec *e)
 {
-    for (int i = 0; i < e->input_count; i++)
-        if (!e->inputs[i].written && e->inputs[i].bytes > 0)
-            return wf_fail(e->session->ctx, WF_ERR_USAGE, "input '%s' was never written",
-                           e->inputs[i].name);
-    return WF_OK;
+    const wf_port *in = e->shares_ports || e->stats.runs == 0 ? missing_input(e) : NULL;
+    if (!in)
+        return WF_OK;
+    if (!e->shares_ports)
+        return wf_fail(e->session->ctx, WF_ERR_USAGE, "input '%s' was never written", in->name);
+    return wf_fail(e->session->ctx, WF_ERR_USAGE,
+                   "input '%s' was not written since another executable of the session used the "
+                   "shared memory of inputs and outputs; write every input again",
+                   in->name);
 }
 
 wf_status wf_exec_run(wf_exec *e)
 {
-    if (e->stats.runs == 0)
-        WF_TRY(check_inputs(e));
+    WF_TRY(check_inputs(e));
+    take_ports(e);
     uint64_t begin = wf_clock_ns(), calls = e->session->ctx->mem.calls;
     /* Packing deferred weights is a one-time cost: leave it out of the run time. */
     uint64_t packing = e->session->packing_ns;
@@ -95,6 +135,7 @@ wf_status wf_exec_run(wf_exec *e)
     e->stats.nanoseconds += wf_clock_ns() - begin - (e->session->packing_ns - packing);
     /* mem.calls counts every allocation from the context; the tests assert a difference of 0. */
     e->stats.allocations += e->session->ctx->mem.calls - calls;
+    e->ran_turn = e->took_turn;
     if (e->last == WF_OK)
         e->stats.runs++;
     return e->last;
@@ -120,7 +161,7 @@ bool wf_exec_output(const wf_exec *e, int index, wf_info *out)
 }
 
 /* Sizes are those of the session's storage, not of the plan: `states` and `mapped` cover all states
- * of the session, `region` what it holds now. */
+ * of the session, `region` and shared `ports` what it holds now. */
 void wf_exec_memory(const wf_exec *e, wf_memory *out)
 {
     const wf_session *s = e->session;
@@ -133,6 +174,8 @@ void wf_exec_memory(const wf_exec *e, wf_memory *out)
             out->states += c->buffer->bytes;
     }
     out->region = s->region ? s->region->bytes : 0;
+    if (e->shares_ports)
+        out->ports = s->ports ? s->ports->bytes : 0;
 }
 
 void wf_exec_stats(const wf_exec *e, wf_run_stats *out)
@@ -147,7 +190,12 @@ bool wf_exec_op_stats(const wf_exec *e, int index, wf_op_stats *out)
 
 /* ---- The shared executor: binding places to addresses ---- */
 
-/* Sets every field that stays valid when the region moves. */
+wf_buffer *wf_plan_exec_ports(const wf_plan_exec *e)
+{
+    return e->head.shares_ports ? e->head.session->ports : e->ports;
+}
+
+/* Sets every field that stays valid when memory of the session moves. */
 static void describe_view(const wf_plan_exec *e, const wf_value *v, wf_view *out)
 {
     const wf_place *place = &e->plan->places[v->node->id][v->index];
@@ -166,7 +214,7 @@ static void bind_view(wf_plan_exec *e, const wf_value *v, wf_view *view)
         base =
             (char *)session->region->base + wf_plan_offset(e->plan, session->device, place->block);
     } else if (place->kind == WF_PLACE_PORT) {
-        base = (char *)e->ports->base + place->offset;
+        base = (char *)wf_plan_exec_ports(e)->base + place->offset;
     } else if (place->kind == WF_PLACE_STATE) {
         const wf_stored_state *state = e->states[place->state->id];
         base = state->buffer->base;
@@ -176,7 +224,7 @@ static void bind_view(wf_plan_exec *e, const wf_value *v, wf_view *view)
 }
 
 /* Resolves all addresses: operands, outputs and workspaces. Called once at compile time, and again
- * after the region has moved. Ports and states never move. */
+ * after the region or shared ports have moved. States never move. */
 static void bind_addresses(wf_plan_exec *e)
 {
     const wf_session *session = e->head.session;
@@ -192,7 +240,7 @@ static void bind_addresses(wf_plan_exec *e)
             to->launch.workspace = (char *)session->region->base +
                                    wf_plan_offset(e->plan, session->device, step->workspace);
     }
-    e->generation = session->region_generation;
+    e->generation = session->generation;
 }
 
 /* Returns the index of the statistics for this op and kernel, adding them if they are new. */
@@ -248,7 +296,7 @@ static wf_status add_port(wf_plan_exec *e, const char *name, const wf_value *v, 
     /* An input that no node reads has no storage: writes are checked and discarded, and it may stay
      * unwritten. */
     out->where = place->kind == WF_PLACE_PORT ? place->offset : SIZE_MAX;
-    out->written = place->kind != WF_PLACE_PORT;
+    out->needed = place->kind == WF_PLACE_PORT;
     return out->name ? WF_OK : WF_ERR_MEMORY;
 }
 
@@ -290,13 +338,28 @@ static void exec_free(wf_exec *exec)
     wf_mem_free(ctx, e);
 }
 
+/* Fails while memory that the executables share is missing: only after wf_session_reserve or
+ * wf_session_reserve_ports failed twice, see there. */
+static wf_status check_memory(const wf_plan_exec *e)
+{
+    if (e->head.session->region && wf_plan_exec_ports(e))
+        return WF_OK;
+    return wf_fail(e->head.session->ctx, WF_ERR_MEMORY,
+                   "the session's %s memory could not be allocated again; free other memory and "
+                   "compile again",
+                   e->head.session->region ? "input and output" : "activation");
+}
+
 /* The port memory may still be read by an asynchronous run; copy_in is ordered after it by the
  * queue. */
 static wf_status exec_write(wf_exec *exec, const wf_port *input, const void *from)
 {
+    const wf_plan_exec *e = (const wf_plan_exec *)exec;
     if (input->where == SIZE_MAX)
         return WF_OK;
-    return exec->session->device->ops->copy_in(exec->session->queue, ((wf_plan_exec *)exec)->ports,
+    if (exec->shares_ports)
+        WF_TRY(check_memory(e));
+    return exec->session->device->ops->copy_in(exec->session->queue, wf_plan_exec_ports(e),
                                                input->where, from, input->bytes);
 }
 
@@ -306,7 +369,8 @@ static wf_status exec_read(wf_exec *exec, const wf_port *output, void *to)
     wf_plan_exec *e = (wf_plan_exec *)exec;
     const wf_device_ops *ops = exec->session->device->ops;
     WF_TRY(ops->event_wait(e->done));
-    return ops->copy_out(exec->session->queue, to, e->ports, output->where, output->bytes);
+    return ops->copy_out(exec->session->queue, to, wf_plan_exec_ports(e), output->where,
+                         output->bytes);
 }
 
 /* Time is measured on the host: on an asynchronous device it is the time to enqueue, which run_plan
@@ -358,13 +422,8 @@ static wf_status exec_run(wf_exec *exec)
     wf_plan_exec *e = (wf_plan_exec *)exec;
     wf_session *session = exec->session;
     wf_device *device = session->device;
-    /* Only after wf_session_reserve failed twice: see there. */
-    if (!session->region)
-        return wf_fail(
-            session->ctx, WF_ERR_MEMORY,
-            "the session's activation memory could not be allocated again; free other memory and "
-            "compile again");
-    if (e->generation != session->region_generation)
+    WF_TRY(check_memory(e));
+    if (e->generation != session->generation)
         bind_addresses(e);
     WF_TRY(wf_copies_begin(e));
     e->began = wf_clock_ns();
@@ -390,8 +449,19 @@ static const wf_exec_ops plan_exec_ops = {
     .free = exec_free,
 };
 
-/* Everything below fails cleanly: wf_plan_compile frees what was reached. The region is reserved
- * last, because growing it invalidates the addresses of the session's other executables. */
+/* Allocates memory for inputs and outputs, in the executable or in the session. */
+static wf_status allocate_ports(wf_plan_exec *e)
+{
+    wf_session *session = e->head.session;
+    size_t bytes = e->plan->memory.ports;
+    e->head.shares_ports = session->share_ports;
+    return session->share_ports ? wf_session_reserve_ports(session, bytes)
+                                : wf_buffer_new(session->device, bytes, &e->ports);
+}
+
+/* Everything below fails cleanly: wf_plan_compile frees what was reached. Memory of the session is
+ * reserved last, because growing it invalidates the addresses of the session's other executables.
+ * If a later step fails, it stays as large. */
 static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_options *options)
 {
     wf_session *session = e->head.session;
@@ -414,9 +484,9 @@ static wf_status build(wf_plan_exec *e, wf_graph *graph, const wf_compile_option
         if (plan->graph->nodes[i]->op == WF_OP_state)
             WF_TRY(wf_session_bind(session, plan->graph->nodes[i], &e->states[i]));
     WF_TRY(wf_copies_prepare(e));
-    WF_TRY(wf_buffer_new(device, plan->memory.ports, &e->ports));
     WF_TRY(device->ops->event_new(device, &e->done));
-    /* May free and reallocate the region, so addresses are bound afterwards. */
+    /* These may move shared memory, so addresses are bound afterwards. */
+    WF_TRY(allocate_ports(e));
     WF_TRY(wf_session_reserve(session, plan->memory.activations));
     bind_addresses(e);
     return device->ops->prepare_plan ? device->ops->prepare_plan(e) : WF_OK;
@@ -448,6 +518,8 @@ wf_status wf_plan_sizes(wf_device *device, const wf_session *session, wf_graph *
     WF_TRY(wf_plan_new(device, graph, options, session, NULL, &plan));
     *out = plan->memory;
     out->region = plan->memory.activations;
+    if (session && session->share_ports)
+        out->ports = wf_session_ports_bytes(session, plan->memory.ports);
     wf_plan_free(plan);
     return WF_OK;
 }

@@ -31,8 +31,8 @@ typedef struct {
 struct wf_plan_exec {
     wf_exec head;
     wf_plan *plan;
-    wf_buffer *ports;    /* inputs and outputs */
-    unsigned generation; /* session->region_generation when addresses were bound */
+    wf_buffer *ports;    /* inputs and outputs; NULL: in session->ports */
+    unsigned generation; /* session->generation when addresses were bound */
     wf_event *done;      /* recorded after each run */
     wf_bound_step *steps;
     wf_stored_state **states;  /* [node id] for state and state_copy nodes; else NULL */
@@ -55,6 +55,10 @@ void wf_copies_release(wf_plan_exec *e);
 wf_status wf_copies_begin(wf_plan_exec *e);
 /* After a successful run: records which copies still equal their states. */
 void wf_copies_end(wf_plan_exec *e);
+
+/* Returns the memory of inputs and outputs; borrowed until the next compile. NULL: shared memory
+ * that could not be reallocated. */
+wf_buffer *wf_plan_exec_ports(const wf_plan_exec *e);
 
 /* Launches one step and updates the statistics. */
 wf_status wf_plan_exec_step(wf_plan_exec *e, int step);

@@ -167,9 +167,9 @@ static int new_block(planner *p, const wf_value *value, size_t bytes, int begin)
     return block;
 }
 
-/* Places an input or output in memory of the executable, outside the shared region: inputs keep
- * their contents between runs, and outputs stay readable until the next run, even if other
- * executables of the session run meanwhile. */
+/* Places an input or output in the port memory, outside the region: inputs keep their contents
+ * between runs, and outputs stay readable until the next run. Unless the session shares ports, this
+ * holds even if other executables of the session run meanwhile. */
 static wf_status place_port(planner *p, const wf_value *v, wf_place *place)
 {
     /* Bytes so far, and the offset of this port. */

@@ -13,7 +13,7 @@
 
 typedef enum {
     WF_PLACE_NONE,   /* no storage: the value has no reader */
-    WF_PLACE_PORT,   /* in the executable's port memory (inputs and outputs), at an offset */
+    WF_PLACE_PORT,   /* in the port memory (inputs and outputs), at an offset */
     WF_PLACE_REGION, /* in a block of the activation region */
     WF_PLACE_STATE   /* in the buffer of a state */
 } wf_place_kind;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * session.c - sessions: their states, their activation region, and compiling graphs.
+ * session.c - sessions: their states, the memory that executables share, and compiling graphs.
  *
- * A session owns its states, one activation region that its executables share, and the mappings of
- * files with mapped states. Executables borrow the session and must be freed first.
+ * A session owns its states, one activation region that its executables share, on request one
+ * memory for their inputs and outputs, and the mappings of files with mapped states. Executables
+ * borrow the session and must be freed first.
  *
  * A state comes into being in one of four ways (wf_storage): bound by a compiled graph (owned,
  * zeroed), mapped from a file, copied from a file where the device cannot map, or packed. Its name
@@ -70,6 +71,7 @@ void wf_session_free(wf_session *s)
     for (int i = 0; i < s->state_count; i++)
         state_free(s, s->states[i]);
     wf_buffer_free(s->region);
+    wf_buffer_free(s->ports);
     while (s->files)
         close_file(s);
     s->device->ops->queue_free(s->queue);
@@ -338,29 +340,65 @@ static wf_status check_writes(wf_session *s, const wf_graph *g)
     return WF_OK;
 }
 
-/* ---- The activation region ---- */
+/* ---- Memory that executables share ---- */
 
-wf_status wf_session_reserve(wf_session *s, size_t bytes)
+/* Returns the size of shared memory after reserving `bytes`. Without executables `least`, which the
+ * old ones needed, does not count. Memory never shrinks. */
+static size_t size_after(const wf_session *s, const wf_buffer *memory, size_t least, size_t bytes)
 {
-    /* Without executables only `bytes` counts. The region itself never shrinks. */
-    size_t old = s->exec_count > 0 ? s->region_bytes : 0;
-    bytes = bytes > old ? bytes : old;
-    if (s->region && bytes <= s->region->bytes)
+    least = s->exec_count > 0 ? least : 0;
+    bytes = bytes > least ? bytes : least;
+    return memory && memory->bytes > bytes ? memory->bytes : bytes;
+}
+
+/* Grows *memory to at least `bytes`. Sets *moved if its contents are lost, also on failure. */
+static wf_status reserve(wf_session *s, wf_buffer **memory, size_t *least, size_t bytes,
+                         bool *moved)
+{
+    bytes = size_after(s, *memory, *least, bytes);
+    *moved = false;
+    if (*memory && bytes == (*memory)->bytes)
         return WF_OK;
-    /* Free the old region first: holding both would exceed the planned memory. */
+    /* Free the old memory first: holding both would exceed the planned memory. */
     WF_TRY(s->device->ops->queue_wait(s->queue));
-    wf_buffer_free(s->region);
-    s->region = NULL;
+    wf_buffer_free(*memory);
+    *memory = NULL;
     /* Every bound address is void from here on, also if the allocation below fails. */
-    s->region_generation++;
-    wf_status status = wf_buffer_new(s->device, bytes, &s->region);
+    *moved = true;
+    s->generation++;
+    wf_status status = wf_buffer_new(s->device, bytes, memory);
     if (status == WF_OK)
-        s->region_bytes = bytes;
+        *least = bytes;
     /* For the other executables. If this fails, too, their runs fail until a later call
      * succeeds. */
     else if (s->exec_count > 0)
-        wf_buffer_new(s->device, old, &s->region);
+        wf_buffer_new(s->device, *least, memory);
     return status;
+}
+
+wf_status wf_session_reserve(wf_session *s, size_t bytes)
+{
+    bool moved;
+    return reserve(s, &s->region, &s->region_bytes, bytes, &moved);
+}
+
+wf_status wf_session_reserve_ports(wf_session *s, size_t bytes)
+{
+    bool moved;
+    wf_status status = reserve(s, &s->ports, &s->ports_bytes, bytes, &moved);
+    /* No executable has inputs or outputs there now. */
+    s->ports_turn += moved;
+    return status;
+}
+
+size_t wf_session_ports_bytes(const wf_session *s, size_t bytes)
+{
+    return size_after(s, s->ports, s->ports_bytes, bytes);
+}
+
+void wf_session_share_ports(wf_session *s)
+{
+    s->share_ports = true;
 }
 
 /* ---- Contents ---- */

@@ -121,6 +121,40 @@ static void test_a_region_that_moved_is_captured_again(void **state)
     wt_close(&first);
 }
 
+/* The same for shared ports. A step of the larger executable between two steps of the smaller one
+ * captures nothing again. */
+static void test_ports_that_moved_are_captured_again(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run first = wt_open(ctx, "cuda");
+    wt_run second = {.ctx = ctx, .device = first.device, .session = first.session};
+    float y[500];
+    wf_session_share_ports(first.session);
+    wt_compile(&first, small(ctx, 3));
+    wt_write(&first, "x", F(1, 0, 0), 12);
+    wt_run_once(&first);
+    wf_graph *g = wt_graph(ctx);
+    wf_output(g, "y", wf_scale(g, wf_input(g, "x", WF_F32, 1, D(500)), 2));
+    wt_compile(&second, g);
+    wt_fails(ctx, wf_exec_read(first.exec, "y", y, 12), WF_ERR_USAGE, "was overwritten");
+    wf_emulated_counts before = wf_emulated_count();
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 500; k++)
+            y[k] = (float)(k + i);
+        wt_write(&first, "x", F(1, 0, 0), 12);
+        wt_run_once(&first);
+        wt_write(&second, "x", y, sizeof y); /* the step before may still run */
+        wt_run_once(&second);
+        wt_read(&second, "y", y, sizeof y);
+        for (int k = 0; k < 500; k++)
+            assert_true(y[k] == 2 * (float)(k + i));
+    }
+    wt_expect_state(&first, "s", F(4, 0, 0), 3);
+    assert_int_equal(wf_emulated_count().captures - before.captures, 2);
+    wf_exec_free(second.exec);
+    wt_close(&first);
+}
+
 /* A kernel in a captured graph reports invalid data; the graph is not captured again. */
 static void test_fault_captures_no_graph_again(void **state)
 {
@@ -250,8 +284,10 @@ static bool whole_life(wf_ctx *ctx, bool *closing)
     wf_status status = wf_device_open(ctx, "cuda", &device);
     if (status == WF_OK)
         status = wf_session_new(device, &session);
-    if (status == WF_OK)
+    if (status == WF_OK) {
+        wf_session_share_ports(session);
         status = wf_compile(session, g, &exec);
+    }
     for (int i = 0; status == WF_OK && i < 2; i++) {
         status = wf_exec_write(exec, "x", F(1, 2, 3), 12);
         if (status == WF_OK)
@@ -305,6 +341,7 @@ int main(void)
         wt_test(test_a_step_is_captured_once),
         wt_test(test_a_steady_run_moves_its_inputs_alone),
         wt_test(test_a_region_that_moved_is_captured_again),
+        wt_test(test_ports_that_moved_are_captured_again),
         wt_test(test_fault_captures_no_graph_again),
         wt_test(test_large_states_go_in_and_out),
         wt_test(test_rows_may_be_very_wide),

@@ -26,7 +26,7 @@ static unsigned char *base_of(const watch *w, const wf_check_extent *x)
     const wf_session *session = w->e->head.session;
     if (x->kind == WF_PLACE_STATE)
         return w->e->states[x->node->id]->buffer->base;
-    return x->kind == WF_PLACE_PORT ? w->e->ports->base : session->region->base;
+    return x->kind == WF_PLACE_PORT ? wf_plan_exec_ports(w->e)->base : session->region->base;
 }
 
 /* Returns the same base in the shadow copy; NULL: it has no copy. */
@@ -204,11 +204,12 @@ static wf_status check_step(const watch *w, const wf_check_touch *touch, int cou
         else if (hash(base_of(w, x) + x->begin, x->bytes) != c->hash[i])
             return fault(w, "changed", x);
     }
-    if (!edges_intact(w->e->head.session->region) || !edges_intact(w->e->ports))
+    const wf_buffer *ports = wf_plan_exec_ports(w->e);
+    if (!edges_intact(w->e->head.session->region) || !edges_intact(ports))
         return fault(w, "wrote outside the memory of the plan", NULL);
     WF_TRY(compare_copy(w, WF_PLACE_REGION, w->e->head.session->region->base, c->region_copy,
                         memory->activations));
-    return compare_copy(w, WF_PLACE_PORT, w->e->ports->base, c->ports_copy, memory->ports);
+    return compare_copy(w, WF_PLACE_PORT, ports->base, c->ports_copy, memory->ports);
 }
 
 /* ---- Running ---- */

@@ -44,8 +44,7 @@ static wf_status bind_port(pjrt_exec *e, const char *name, const wf_value *v, wf
                      .type = v->type,
                      .shape = v->shape,
                      .bytes = wf_type_bytes(v->type, wf_dims_count(&v->shape)),
-                     .where = (size_t)e->own_count,
-                     .written = true}; /* bind_edge clears it for inputs that the program reads */
+                     .where = (size_t)e->own_count}; /* bind_edge sets `needed` */
     wf_pjrt_buffer *b = &e->own[e->own_count++];
     /* Embedded in `own`, so wf_buffer_free is never called for it; exec_free drops its array. */
     b->head = (wf_buffer){.device = e->head.session->device};
@@ -106,8 +105,7 @@ static wf_status bind_edge(pjrt_exec *e, const wf_hlo_port *edge, wf_pjrt_buffer
     }
     for (int i = 0; i < e->head.input_count; i++)
         if (strcmp(e->head.inputs[i].name, edge->source->name) == 0) {
-            /* The program reads it: it must be written before the first run. */
-            e->head.inputs[i].written = false;
+            e->head.inputs[i].needed = true; /* the program reads it */
             *out = &e->own[e->head.inputs[i].where];
             return WF_OK;
         }
