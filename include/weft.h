@@ -559,6 +559,10 @@ WF_API wf_status wf_exec_run(wf_exec *exec);
 /* Reads a whole output of the last run; `bytes` must be its exact size. Reports errors of that run
  * which the device detected late. */
 WF_API wf_status wf_exec_read(wf_exec *exec, const char *output, void *to, size_t bytes);
+/* Reads `bytes` bytes from byte `offset` of an output on. Only the range is copied from the device.
+ * A device whose plugin compiles graphs copies the whole output at the first call after a run. */
+WF_API wf_status wf_exec_read_at(wf_exec *exec, const char *output, size_t offset, void *to,
+                                 size_t bytes);
 
 /* Enumerate the states of a session and the inputs and outputs of an executable, in no particular
  * order. Return false past the last index. */
@@ -599,7 +603,7 @@ typedef struct {
     uint64_t runs;         /* that succeeded */
     uint64_t nanoseconds;  /* spent in wf_exec_run, without packing weights in the first run */
     uint64_t bytes_in;     /* host to device, by wf_exec_write */
-    uint64_t bytes_out;    /* device to host, by wf_exec_read */
+    uint64_t bytes_out;    /* device to host, by wf_exec_read and wf_exec_read_at */
     uint64_t bytes_copied; /* by copy nodes and by views that had to be made dense */
     uint64_t allocations;  /* host allocations during runs: 0 */
 } wf_run_stats;

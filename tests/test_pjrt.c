@@ -458,6 +458,53 @@ static void test_shared_ports_change_nothing(void **state)
     wt_close(&r);
 }
 
+/* PJRT copies whole arrays: ranges of an output come from one copy per run. */
+static void test_ranges(void **state)
+{
+    wf_run_stats stats;
+    char part[8];
+    wt_run r = wt_open(*state, mock_spec());
+    wt_compile(&r, copy_graph(*state));
+    wt_write(&r, "x", ones, sizeof ones);
+    wt_fails(*state, wf_exec_read_at(r.exec, "y", 0, part, 4), WF_ERR_USAGE, "first run");
+    for (uint64_t run = 1; run <= 3; run++) {
+        const float x[] = {(float)run, 5, 7};
+        wt_write(&r, "x", x, sizeof x);
+        wt_run_once(&r);
+        for (size_t from = 0; from <= 12; from += 3) {
+            size_t n = 12 - from < 8 ? 12 - from : 8;
+            wt_ok(*state, wf_exec_read_at(r.exec, "y", from, part, n));
+            assert_memory_equal(part, (const char *)x + from, n);
+        }
+        wf_exec_stats(r.exec, &stats);
+        assert_int_equal(stats.bytes_out, 12 * run);
+    }
+    wt_fails(*state, wf_exec_read_at(r.exec, "y", 10, part, 4), WF_ERR_USAGE,
+             "4 bytes at byte 10 are outside output 'y', which has 12 bytes");
+    wt_run_once(&r);
+    play("MOCK_FAIL", PJRT_BUFFER_TO_HOST);
+    wt_ok(*state, open_device(*state, mock_spec())); /* the mock rereads its controls */
+    wt_fails(*state, wf_exec_read_at(r.exec, "y", 4, part, 4), WF_ERR_DEVICE, "could not copy");
+    wt_fails(*state, wf_exec_read_at(r.exec, "y", 4, part, 4), WF_ERR_DEVICE, "not available");
+    wt_close(&r);
+}
+
+/* Without memory for the copy the call fails, and the output stays readable. */
+static void test_ranges_without_memory(void **state)
+{
+    char part[4];
+    wt_run r = wt_open(*state, mock_spec());
+    wt_compile(&r, copy_graph(*state));
+    wt_write(&r, "x", twos, sizeof twos);
+    wt_run_once(&r);
+    wf_ctx_fail_allocation(*state, 1);
+    wt_fails(*state, wf_exec_read_at(r.exec, "y", 4, part, 4), WF_ERR_MEMORY, "out of memory");
+    wf_ctx_fail_allocation(*state, 0);
+    wt_ok(*state, wf_exec_read_at(r.exec, "y", 4, part, 4));
+    assert_memory_equal(part, twos, 4);
+    wt_close(&r);
+}
+
 static void test_out_of_memory(void **state)
 {
     play("MOCK_MEMORY", 30); /* two states fit, the input does not */
@@ -638,6 +685,7 @@ int main(void)
         mock_test(test_memory),          mock_test(test_cache),
         mock_test(test_cache_no_memory), mock_test(test_no_memory),
         mock_test(test_no_program),      mock_test(test_shared_ports_change_nothing),
+        mock_test(test_ranges),          mock_test(test_ranges_without_memory),
     };
     unsetenv("WEFT_CACHE");
     return cmocka_run_group_tests_name("pjrt", tests, NULL, NULL);

@@ -147,6 +147,60 @@ static void test_reads_and_writes(void **state)
     wt_close(&r);
 }
 
+/* ---- Ranges ---- */
+
+static const char *const range_devices[] = {"cpu:1", "check"};
+enum { RANGE_DEVICES = sizeof range_devices / sizeof *range_devices, ROW = 7, ROWS = 5 };
+
+/* y = x and a second output; compares every range of bytes with the whole output. */
+static void test_ranges_of_an_output(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int d = 0; d < RANGE_DEVICES; d++) {
+        wt_run r = wt_open(ctx, range_devices[d]);
+        wf_graph *g = wt_graph(ctx);
+        wf_value *x = wf_input(g, "x", WF_F32, 2, D(ROWS, ROW));
+        wf_output(g, "before", wf_scale(g, x, 2));
+        wf_output(g, "y", wf_scale(g, x, 3));
+        wf_output(g, "empty", wf_slice(g, x, 0, 2, 2));
+        wt_compile(&r, g);
+        float in[ROWS * ROW];
+        char all[sizeof in], part[sizeof in + 1];
+        for (int i = 0; i < ROWS * ROW; i++)
+            in[i] = (float)i;
+        wt_write(&r, "x", in, sizeof in);
+        wt_fails(ctx, wf_exec_read_at(r.exec, "y", 0, part, 4), WF_ERR_USAGE,
+                 "before the first run");
+        wt_run_once(&r);
+        wt_read(&r, "y", all, sizeof all);
+        for (size_t from = 0; from <= sizeof all; from++)
+            for (size_t n = 0; n <= sizeof all - from; n += 1 + n / 8) {
+                memset(part, 0x5A, sizeof part);
+                wt_ok(ctx, wf_exec_read_at(r.exec, "y", from, part, n));
+                assert_memory_equal(part, all + from, n);
+                assert_int_equal(part[n], 0x5A);
+            }
+        wt_ok(ctx, wf_exec_read_at(r.exec, "y", sizeof all, NULL, 0));
+        wt_ok(ctx, wf_exec_read_at(r.exec, "empty", 0, NULL, 0));
+
+        wf_run_stats before, after;
+        wf_exec_stats(r.exec, &before);
+        wt_fails(ctx, wf_exec_read_at(r.exec, "y", 138, part, 4), WF_ERR_USAGE,
+                 "4 bytes at byte 138 are outside output 'y', which has 140 bytes");
+        wt_fails(ctx, wf_exec_read_at(r.exec, "y", 141, part, 0), WF_ERR_USAGE, "at byte 141");
+        wt_fails(ctx, wf_exec_read_at(r.exec, "y", 8, part, SIZE_MAX - 4), WF_ERR_USAGE,
+                 "at byte 8 are outside output 'y'");
+        wt_fails(ctx, wf_exec_read_at(r.exec, "y", SIZE_MAX, part, 8), WF_ERR_USAGE, "8 bytes at");
+        wt_fails(ctx, wf_exec_read_at(r.exec, "x", 0, part, 4), WF_ERR_USAGE, "no output 'x'");
+        wf_exec_stats(r.exec, &after);
+        assert_int_equal(after.bytes_out, before.bytes_out); /* failed calls do not count */
+        wt_ok(ctx, wf_exec_read_at(r.exec, "y", 4 * ROW, part, 4 * ROW));
+        wf_exec_stats(r.exec, &after);
+        assert_int_equal(after.bytes_out, before.bytes_out + 4 * ROW); /* the range alone */
+        wt_close(&r);
+    }
+}
+
 static void test_what_there_is(void **state)
 {
     wf_ctx *ctx = *state;
@@ -268,10 +322,15 @@ static void test_unsupported_ops(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_states_are_shared_by_name), wt_test(test_mismatched_states),
-        wt_test(test_reads_and_writes),          wt_test(test_what_there_is),
-        wt_test(test_a_region_that_cannot_grow), wt_test(test_freeing_in_the_wrong_order),
-        wt_test(test_unsupported_ops),           wt_test(test_opening_devices),
+        wt_test(test_states_are_shared_by_name),
+        wt_test(test_mismatched_states),
+        wt_test(test_reads_and_writes),
+        wt_test(test_what_there_is),
+        wt_test(test_ranges_of_an_output),
+        wt_test(test_a_region_that_cannot_grow),
+        wt_test(test_freeing_in_the_wrong_order),
+        wt_test(test_unsupported_ops),
+        wt_test(test_opening_devices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

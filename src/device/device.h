@@ -245,6 +245,10 @@ wf_status wf_session_plan(wf_session *session, wf_graph *graph, const wf_compile
 wf_stored_state *wf_session_find(const wf_session *session, const char *name);
 /* Fails if a mapped file was truncated or became unreadable: runs then read zeros. */
 wf_status wf_session_check_files(const wf_session *session);
+/* Fails unless bytes [offset, offset + bytes) lie inside the `size` bytes of `what` ("state")
+ * `name`. */
+wf_status wf_range_check(wf_ctx *ctx, const char *what, const char *name, size_t size,
+                         size_t offset, size_t bytes);
 /* Fills in the description of a state, an input or an output. *out borrows `name`. */
 void wf_info_fill(wf_info *out, const char *name, wf_type type, const wf_dims *shape, size_t bytes);
 /* Grows the region to at least `bytes`; growing loses its contents. On failure it reallocates the
@@ -271,6 +275,9 @@ typedef struct {
     wf_dims shape;
     size_t bytes;
     size_t where; /* device-specific: offset in the port memory, or an index */
+    /* Outputs: a host copy for wf_exec_read_at, made after run number copy_run; NULL: not made. */
+    void *copy;
+    uint64_t copy_run;
     bool needed;  /* inputs: runs read it */
     bool written; /* inputs: its contents are in the port memory */
 } wf_port;
@@ -296,6 +303,9 @@ struct wf_exec_ops {
     wf_status (*write)(wf_exec *exec, const wf_port *input, const void *from);
     wf_status (*run)(wf_exec *exec);
     wf_status (*read)(wf_exec *exec, const wf_port *output, void *to);
+    /* Optional: reads a range. NULL: exec.c reads the whole output once per run. */
+    wf_status (*read_at)(wf_exec *exec, const wf_port *output, size_t offset, void *to,
+                         size_t bytes);
     bool (*op_stats)(const wf_exec *exec, int index, wf_op_stats *out);
     void (*free)(wf_exec *exec);
 };

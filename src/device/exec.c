@@ -24,24 +24,29 @@ void wf_exec_free(wf_exec *e)
     if (!e)
         return;
     e->session->exec_count--;
+    for (int i = 0; i < e->output_count; i++)
+        wf_mem_free(e->session->ctx, e->outputs[i].copy);
     e->ops->free(e);
 }
 
-/* Finds the port `name` and checks that it has `bytes` bytes. `what` is "input" or "output", for
- * the message. */
+/* Finds the port `name`. `what` is "input" or "output", for the message. */
 static wf_status get_port(wf_exec *e, const char *what, wf_port *ports, int n, const char *name,
-                          size_t bytes, wf_port **out)
+                          wf_port **out)
 {
-    wf_ctx *ctx = e->session->ctx;
     for (int i = 0; i < n; i++)
         if (strcmp(ports[i].name, name) == 0) {
-            if (ports[i].bytes != bytes)
-                return wf_fail(ctx, WF_ERR_USAGE, "%s '%s' has %zu bytes, not %zu", what, name,
-                               ports[i].bytes, bytes);
             *out = &ports[i];
             return WF_OK;
         }
-    return wf_fail(ctx, WF_ERR_USAGE, "the executable has no %s '%s'", what, name);
+    return wf_fail(e->session->ctx, WF_ERR_USAGE, "the executable has no %s '%s'", what, name);
+}
+
+static wf_status check_size(const wf_exec *e, const char *what, const wf_port *port, size_t bytes)
+{
+    if (port->bytes == bytes)
+        return WF_OK;
+    return wf_fail(e->session->ctx, WF_ERR_USAGE, "%s '%s' has %zu bytes, not %zu", what,
+                   port->name, port->bytes, bytes);
 }
 
 /* Returns whether the inputs written so far are intact. */
@@ -65,7 +70,8 @@ static void take_ports(wf_exec *e)
 wf_status wf_exec_write(wf_exec *e, const char *name, const void *from, size_t bytes)
 {
     wf_port *port = NULL;
-    WF_TRY(get_port(e, "input", e->inputs, e->input_count, name, bytes, &port));
+    WF_TRY(get_port(e, "input", e->inputs, e->input_count, name, &port));
+    WF_TRY(check_size(e, "input", port, bytes));
     take_ports(e);
     WF_TRY(e->ops->write(e, port, from));
     port->written = true;
@@ -73,10 +79,9 @@ wf_status wf_exec_write(wf_exec *e, const char *name, const void *from, size_t b
     return WF_OK;
 }
 
-wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
+/* Fails if the results of the last run are not in the outputs. */
+static wf_status check_outputs(const wf_exec *e, const char *name)
 {
-    wf_port *port = NULL;
-    WF_TRY(get_port(e, "output", e->outputs, e->output_count, name, bytes, &port));
     if (e->last != WF_OK)
         return wf_fail(e->session->ctx, e->last,
                        "output '%s' is not available: the last run failed", name);
@@ -88,10 +93,53 @@ wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
                        "output '%s' was overwritten: another executable of the session used the "
                        "shared memory of inputs and outputs; read outputs before that",
                        name);
+    return WF_OK;
+}
+
+wf_status wf_exec_read(wf_exec *e, const char *name, void *to, size_t bytes)
+{
+    wf_port *port = NULL;
+    WF_TRY(get_port(e, "output", e->outputs, e->output_count, name, &port));
+    WF_TRY(check_size(e, "output", port, bytes));
+    WF_TRY(check_outputs(e, name));
     /* An asynchronous run may fail only now. Store the status, so that later reads fail, too. */
     e->last = e->ops->read(e, port, to);
     if (e->last != WF_OK)
         return e->last;
+    e->stats.bytes_out += bytes;
+    return WF_OK;
+}
+
+/* Copies the whole output to the host, unless that was done since the last run: several ranges of
+ * one output are the common case. A copy that cannot be allocated leaves the output readable. */
+static wf_status copy_output(wf_exec *e, wf_port *port)
+{
+    if (!port->copy)
+        port->copy = wf_mem_new(e->session->ctx, port->bytes);
+    if (!port->copy)
+        return WF_ERR_MEMORY;
+    if (port->copy_run == e->stats.runs)
+        return WF_OK;
+    WF_TRY(e->last = e->ops->read(e, port, port->copy));
+    port->copy_run = e->stats.runs;
+    e->stats.bytes_out += port->bytes;
+    return WF_OK;
+}
+
+wf_status wf_exec_read_at(wf_exec *e, const char *name, size_t offset, void *to, size_t bytes)
+{
+    wf_port *port = NULL;
+    WF_TRY(get_port(e, "output", e->outputs, e->output_count, name, &port));
+    WF_TRY(wf_range_check(e->session->ctx, "output", name, port->bytes, offset, bytes));
+    WF_TRY(check_outputs(e, name));
+    if (bytes == 0)
+        return WF_OK;
+    if (!e->ops->read_at) {
+        WF_TRY(copy_output(e, port));
+        memcpy(to, (const char *)port->copy + offset, bytes);
+        return WF_OK;
+    }
+    WF_TRY(e->last = e->ops->read_at(e, port, offset, to, bytes));
     e->stats.bytes_out += bytes;
     return WF_OK;
 }
@@ -364,13 +412,19 @@ static wf_status exec_write(wf_exec *exec, const wf_port *input, const void *fro
 }
 
 /* Waits for the run itself, not for later work in the queue. */
-static wf_status exec_read(wf_exec *exec, const wf_port *output, void *to)
+static wf_status exec_read_at(wf_exec *exec, const wf_port *output, size_t offset, void *to,
+                              size_t bytes)
 {
     wf_plan_exec *e = (wf_plan_exec *)exec;
     const wf_device_ops *ops = exec->session->device->ops;
     WF_TRY(ops->event_wait(e->done));
-    return ops->copy_out(exec->session->queue, to, wf_plan_exec_ports(e), output->where,
-                         output->bytes);
+    return ops->copy_out(exec->session->queue, to, wf_plan_exec_ports(e), output->where + offset,
+                         bytes);
+}
+
+static wf_status exec_read(wf_exec *exec, const wf_port *output, void *to)
+{
+    return exec_read_at(exec, output, 0, to, output->bytes);
 }
 
 /* Time is measured on the host: on an asynchronous device it is the time to enqueue, which run_plan
@@ -445,6 +499,7 @@ static const wf_exec_ops plan_exec_ops = {
     .write = exec_write,
     .run = exec_run,
     .read = exec_read,
+    .read_at = exec_read_at,
     .op_stats = exec_op_stats,
     .free = exec_free,
 };

@@ -403,6 +403,17 @@ void wf_session_share_ports(wf_session *s)
 
 /* ---- Contents ---- */
 
+wf_status wf_range_check(wf_ctx *ctx, const char *what, const char *name, size_t size,
+                         size_t offset, size_t bytes)
+{
+    /* In this order, nothing can overflow. */
+    if (offset <= size && bytes <= size - offset)
+        return WF_OK;
+    return wf_fail(ctx, WF_ERR_USAGE,
+                   "%zu bytes at byte %zu are outside %s '%s', which has %zu bytes", bytes, offset,
+                   what, name, size);
+}
+
 /* Checks name and size before a transfer. */
 static wf_status get_state(wf_session *s, const char *name, size_t bytes, wf_stored_state **out)
 {

@@ -95,6 +95,10 @@ static void test_a_steady_run_moves_its_inputs_alone(void **state)
     assert_int_equal(after.waits, before.waits);
     wt_read(&r, "y", y, sizeof y);
     assert_int_equal(wf_emulated_count().from_device - before.from_device, 12);
+    float last;
+    wt_ok(ctx, wf_exec_read_at(r.exec, "y", 8, &last, sizeof last)); /* copies the range alone */
+    assert_true(last == y[2]);
+    assert_int_equal(wf_emulated_count().from_device - before.from_device, 16);
     wt_close(&r);
 }
 
@@ -294,6 +298,8 @@ static bool whole_life(wf_ctx *ctx, bool *closing)
             status = wf_exec_run(exec);
         if (status == WF_OK)
             status = wf_exec_read(exec, "y", y, sizeof y);
+        if (status == WF_OK)
+            status = wf_exec_read_at(exec, "y", 4, y, 8);
     }
     if (status != WF_OK)
         assert_true(wt_is_sentence(wf_ctx_message(ctx)));
