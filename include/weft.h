@@ -512,6 +512,13 @@ WF_API void wf_session_share_ports(wf_session *session);
 WF_API wf_status wf_session_write(wf_session *session, const char *state, const void *from,
                                   size_t bytes);
 WF_API wf_status wf_session_read(wf_session *session, const char *state, void *to, size_t bytes);
+/* The same for `bytes` bytes from byte `offset` of a state on, for example one KV page. The state
+ * must be neither mapped nor packed. A device whose plugin compiles graphs copies only whole
+ * arrays: any other range fails with WF_ERR_UNSUPPORTED. */
+WF_API wf_status wf_session_write_at(wf_session *session, const char *state, size_t offset,
+                                     const void *from, size_t bytes);
+WF_API wf_status wf_session_read_at(wf_session *session, const char *state, size_t offset, void *to,
+                                    size_t bytes);
 /* Creates a read-only state from a file, from byte `offset` on. Call it before compiling a graph
  * that contains the state. A device that can use mapped memory reads the file on first use, without
  * a copy. The file must then not change while the session lives. Other devices copy the data at

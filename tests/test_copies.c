@@ -198,6 +198,13 @@ static void set_parameter(trainer *t, float scale)
     wt_ok(t->r.ctx, wf_session_write(t->r.session, "p0", t->p, sizeof t->p));
 }
 
+static void set_element(trainer *t, int at, float value)
+{
+    t->p[at] = value;
+    wt_ok(t->r.ctx,
+          wf_session_write_at(t->r.session, "p0", (size_t)at * sizeof value, &value, sizeof value));
+}
+
 /* Changes the parameter in another executable, which has no copies. */
 static void change_elsewhere(trainer *t)
 {
@@ -227,6 +234,7 @@ static void test_copies_are_equal(void **state)
     set_parameter(&t, 3);
     run_step(&t, 1);
     run_step(&t, 0);
+    set_element(&t, 3, 7);
     run_step(&t, 1);
     change_elsewhere(&t);
     run_step(&t, 0);

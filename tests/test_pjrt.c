@@ -489,6 +489,22 @@ static void test_ranges(void **state)
     wt_close(&r);
 }
 
+/* A part of a state would need a copy of the whole array for every call. */
+static void test_ranges_of_states(void **state)
+{
+    float read[3];
+    wt_run r = open_update(*state);
+    wt_fails(*state, wf_session_read_at(r.session, "t", 4, read, 4), WF_ERR_UNSUPPORTED,
+             "pjrt can copy only whole arrays, not 4 of 12 bytes");
+    wt_fails(*state, wf_session_write_at(r.session, "t", 4, ones, 4), WF_ERR_UNSUPPORTED,
+             "pjrt can copy only whole arrays, not 4 of 12 bytes");
+    wt_expect_state(&r, "t", twos, 3);
+    wt_ok(*state, wf_session_write_at(r.session, "t", 0, ones, sizeof ones));
+    wt_ok(*state, wf_session_read_at(r.session, "t", 0, read, sizeof read));
+    wt_floats_equal(read, ones, 3);
+    wt_close(&r);
+}
+
 /* Without memory for the copy the call fails, and the output stays readable. */
 static void test_ranges_without_memory(void **state)
 {
@@ -676,16 +692,17 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        mock_test(test_no_plugin),       mock_test(test_not_a_plugin),
-        mock_test(test_versions),        mock_test(test_grown),
-        mock_test(test_failures),        mock_test(test_optional),
-        mock_test(test_options),         mock_test(test_compiles_once),
-        mock_test(test_idle_programs),   mock_test(test_donation),
-        mock_test(test_failed_run),      mock_test(test_out_of_memory),
-        mock_test(test_memory),          mock_test(test_cache),
-        mock_test(test_cache_no_memory), mock_test(test_no_memory),
-        mock_test(test_no_program),      mock_test(test_shared_ports_change_nothing),
-        mock_test(test_ranges),          mock_test(test_ranges_without_memory),
+        mock_test(test_no_plugin),        mock_test(test_not_a_plugin),
+        mock_test(test_versions),         mock_test(test_grown),
+        mock_test(test_failures),         mock_test(test_optional),
+        mock_test(test_options),          mock_test(test_compiles_once),
+        mock_test(test_idle_programs),    mock_test(test_donation),
+        mock_test(test_failed_run),       mock_test(test_out_of_memory),
+        mock_test(test_memory),           mock_test(test_cache),
+        mock_test(test_cache_no_memory),  mock_test(test_no_memory),
+        mock_test(test_no_program),       mock_test(test_shared_ports_change_nothing),
+        mock_test(test_ranges),           mock_test(test_ranges_without_memory),
+        mock_test(test_ranges_of_states),
     };
     unsetenv("WEFT_CACHE");
     return cmocka_run_group_tests_name("pjrt", tests, NULL, NULL);

@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "base/philox.h"
 #include "device/device.h"
 #include "graph/build.h"
 #include "support.h"
@@ -201,6 +202,79 @@ static void test_ranges_of_an_output(void **state)
     }
 }
 
+/* Random ranges of owned states, plain and quantized, against a copy on the host. */
+static void test_ranges_of_a_state(void **state)
+{
+    wf_ctx *ctx = *state;
+    for (int d = 0; d < RANGE_DEVICES; d++) {
+        wf_rng rng;
+        wf_rng_init(&rng, wt_seed(), (uint64_t)d);
+        wt_run r = wt_open(ctx, range_devices[d]);
+        wf_graph *g = wt_graph(ctx);
+        wf_output(g, "y", wf_copy(g, wf_state(g, "s", WF_F32, 2, D(ROWS, ROW))));
+        wf_state(g, "q", WF_Q8_0, 2, D(4, 64)); /* 272 bytes */
+        wf_state(g, "after", WF_F32, 1, D(3));
+        wt_compile(&r, g);
+        unsigned char want[2][272] = {{0}}, got[272];
+        static const char *const name[] = {"s", "q"};
+        static const size_t size[] = {4 * ROWS * ROW, 272};
+        for (int i = 0; i < 300; i++) {
+            int k = (int)(wf_rng_u32(&rng) % 2);
+            size_t from = (size_t)wf_rng_below(&rng, size[k] + 1);
+            size_t n = (size_t)wf_rng_below(&rng, size[k] - from + 1);
+            /* The high byte of every f32 is small, so no element is NaN. */
+            for (size_t b = from; b < from + n; b++)
+                want[k][b] = (unsigned char)wf_rng_below(&rng, 64);
+            wt_ok(ctx, wf_session_write_at(r.session, name[k], from, want[k] + from, n));
+            wt_ok(ctx, wf_session_read(r.session, name[k], got, size[k]));
+            assert_memory_equal(got, want[k], size[k]);
+            from = (size_t)wf_rng_below(&rng, size[k] + 1);
+            n = (size_t)wf_rng_below(&rng, size[k] - from + 1);
+            memset(got, 0xA5, sizeof got);
+            wt_ok(ctx, wf_session_read_at(r.session, name[k], from, got, n));
+            assert_memory_equal(got, want[k] + from, n);
+            assert_true(n == sizeof got || got[n] == 0xA5);
+        }
+        wt_run_once(&r);
+        wt_read(&r, "y", got, size[0]);
+        assert_memory_equal(got, want[0], size[0]);
+        wt_expect_state(&r, "after", F(0, 0, 0), 3);
+        wt_ok(ctx, wf_session_write_at(r.session, "s", size[0], NULL, 0));
+        wt_ok(ctx, wf_session_read_at(r.session, "s", 3, NULL, 0));
+        wt_fails(ctx, wf_session_read_at(r.session, "s", 138, got, 4), WF_ERR_USAGE,
+                 "4 bytes at byte 138 are outside state 's', which has 140 bytes");
+        wt_fails(ctx, wf_session_write_at(r.session, "s", 138, got, 4), WF_ERR_USAGE,
+                 "outside state 's'");
+        wt_fails(ctx, wf_session_write_at(r.session, "q", 8, got, SIZE_MAX - 4), WF_ERR_USAGE,
+                 "outside state 'q', which has 272 bytes");
+        wt_fails(ctx, wf_session_read_at(r.session, "q", SIZE_MAX, got, 1), WF_ERR_USAGE, "'q'");
+        wt_fails(ctx, wf_session_read_at(r.session, "t", 0, got, 4), WF_ERR_USAGE, "no state 't'");
+        wt_fails(ctx, wf_session_write_at(r.session, "t", 0, got, 4), WF_ERR_USAGE, "'t'");
+        wt_close(&r);
+    }
+}
+
+/* A packed state has another layout, and a mapped one cannot be written. */
+static void test_ranges_of_other_states(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_run r = wt_open(ctx, "cpu:1");
+    char bytes[16] = {0};
+    wf_status status = wf_session_pack(r.session, "packed", WF_Q4_K, 2, D(64, 256));
+    if (status != WF_ERR_UNSUPPORTED) { /* reference kernels pack nothing */
+        wt_ok(ctx, status);
+        wt_fails(ctx, wf_session_read_at(r.session, "packed", 0, bytes, 16), WF_ERR_USAGE,
+                 "state 'packed' is packed in this session");
+        wt_fails(ctx, wf_session_write_at(r.session, "packed", 0, bytes, 16), WF_ERR_USAGE,
+                 "is packed");
+    }
+    wt_ok(ctx, wf_session_map(r.session, "mapped", WF_I8, 1, D(32), "LICENSE", 0));
+    wt_fails(ctx, wf_session_read_at(r.session, "mapped", 0, bytes, 16), WF_ERR_USAGE,
+             "state 'mapped' is mapped from a file in this session, so a part");
+    wt_fails(ctx, wf_session_write_at(r.session, "mapped", 0, bytes, 16), WF_ERR_USAGE, "mapped");
+    wt_close(&r);
+}
+
 static void test_what_there_is(void **state)
 {
     wf_ctx *ctx = *state;
@@ -327,6 +401,8 @@ int main(void)
         wt_test(test_reads_and_writes),
         wt_test(test_what_there_is),
         wt_test(test_ranges_of_an_output),
+        wt_test(test_ranges_of_a_state),
+        wt_test(test_ranges_of_other_states),
         wt_test(test_a_region_that_cannot_grow),
         wt_test(test_freeing_in_the_wrong_order),
         wt_test(test_unsupported_ops),

@@ -414,12 +414,16 @@ wf_status wf_range_check(wf_ctx *ctx, const char *what, const char *name, size_t
                    what, name, size);
 }
 
+static wf_status find_state(wf_session *s, const char *name, wf_stored_state **out)
+{
+    *out = wf_session_find(s, name);
+    return *out ? WF_OK : wf_fail(s->ctx, WF_ERR_USAGE, "the session has no state '%s'", name);
+}
+
 /* Checks name and size before a transfer. */
 static wf_status get_state(wf_session *s, const char *name, size_t bytes, wf_stored_state **out)
 {
-    *out = wf_session_find(s, name);
-    if (!*out)
-        return wf_fail(s->ctx, WF_ERR_USAGE, "the session has no state '%s'", name);
+    WF_TRY(find_state(s, name, out));
     if ((*out)->bytes != bytes)
         return wf_fail(s->ctx, WF_ERR_USAGE, "state '%s' has %zu bytes, not %zu", name,
                        (*out)->bytes, bytes);
@@ -519,6 +523,42 @@ wf_status wf_session_read(wf_session *s, const char *name, void *to, size_t byte
     if (state->storage == WF_STATE_PACKED)
         return s->device->ops->unpack(s->queue, to, state->buffer, state->type, &state->shape);
     return s->device->ops->copy_out(s->queue, to, state->buffer, 0, bytes);
+}
+
+/* Checks name, storage and range before a transfer of a part. Only an owned state has its elements
+ * in host order, and in memory that may be written. */
+static wf_status get_range(wf_session *s, const char *name, size_t offset, size_t bytes,
+                           wf_stored_state **out)
+{
+    WF_TRY(find_state(s, name, out));
+    if ((*out)->storage != WF_STATE_OWNED)
+        return wf_fail(s->ctx, WF_ERR_USAGE,
+                       "state '%s' is %s in this session, so a part of it can be neither read nor "
+                       "written; read the whole state",
+                       name, (*out)->storage == WF_STATE_PACKED ? "packed" : "mapped from a file");
+    return wf_range_check(s->ctx, "state", name, (*out)->bytes, offset, bytes);
+}
+
+wf_status wf_session_write_at(wf_session *s, const char *name, size_t offset, const void *from,
+                              size_t bytes)
+{
+    wf_stored_state *state;
+    WF_TRY(get_range(s, name, offset, bytes, &state));
+    if (bytes == 0)
+        return WF_OK;
+    state->changes++;
+    return s->device->ops->copy_in(s->queue, state->buffer, offset, from, bytes);
+}
+
+wf_status wf_session_read_at(wf_session *s, const char *name, size_t offset, void *to, size_t bytes)
+{
+    wf_stored_state *state;
+    WF_TRY(get_range(s, name, offset, bytes, &state));
+    if (bytes == 0)
+        return WF_OK;
+    /* As in wf_session_read. */
+    WF_TRY(s->device->ops->queue_wait(s->queue));
+    return s->device->ops->copy_out(s->queue, to, state->buffer, offset, bytes);
 }
 
 /* ---- Executables ---- */

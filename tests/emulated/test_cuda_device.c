@@ -195,6 +195,14 @@ static void test_large_states_go_in_and_out(void **state)
     wt_ok(ctx, wf_session_write(r.session, "s", data, N * sizeof *data));
     wt_ok(ctx, wf_session_read(r.session, "s", back, N * sizeof *back));
     assert_memory_equal(data, back, N * sizeof *data);
+    /* A range of several upload slots, not aligned to them. */
+    char *part = (char *)data + 1234567;
+    for (size_t i = 0; i < 5000001; i++)
+        part[i] = (char)(i % 63);
+    wt_ok(ctx, wf_session_write_at(r.session, "s", 1234567, part, 5000001));
+    memset(back, 0, N * sizeof *back);
+    wt_ok(ctx, wf_session_read_at(r.session, "s", 99, (char *)back + 99, N * sizeof *back - 99));
+    assert_memory_equal((char *)data + 99, (char *)back + 99, N * sizeof *data - 99);
     wt_close(&r);
     free(data);
     free(back);
@@ -301,6 +309,10 @@ static bool whole_life(wf_ctx *ctx, bool *closing)
         if (status == WF_OK)
             status = wf_exec_read_at(exec, "y", 4, y, 8);
     }
+    if (status == WF_OK)
+        status = wf_session_write_at(session, "s", 4, y, 8);
+    if (status == WF_OK)
+        status = wf_session_read_at(session, "s", 8, y, 4);
     if (status != WF_OK)
         assert_true(wt_is_sentence(wf_ctx_message(ctx)));
     *closing = !wf_emulated_failed();
