@@ -235,7 +235,7 @@ void wf_generator_get_stats(const wf_generator *g, wf_generator_stats *out)
     *out = g->stats;
     for (int i = 0; i < g->caches.count; i++) {
         out->pages += g->pages[i].count;
-        out->pages_used += g->pages[i].count - g->pages[i].free_count;
+        out->pages_used += wf_pages_used(&g->pages[i]);
     }
     out->packing_nanoseconds = g->session->packing_ns;
     for (int i = 0; i < g->buckets; i++) {

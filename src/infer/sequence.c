@@ -84,7 +84,9 @@ wf_status wf_sequence_reserve(wf_sequence *s, int64_t n)
     for (int i = 0; i < g->caches.count; i++) {
         wf_page_list *list = &s->pages[i];
         int64_t first = wf_cache_first_page(&g->caches.cache[i], WF_PAGE_TOKENS, s->cached);
-        if (!wf_pages_hold(&g->pages[i], list, first, pages_of(s->cached + n)))
+        bool held;
+        WF_TRY(wf_pages_hold(&g->pages[i], list, first, pages_of(s->cached + n), &held));
+        if (!held)
             /* Cannot happen: see wf_cache_most_pages. */
             return wf_fail(g->ctx, WF_ERR_INTERNAL,
                            "the page pool is empty at a sequence of %lld tokens",
@@ -114,7 +116,7 @@ void wf_sequence_rewind(wf_sequence *s, int64_t count)
         if (s->cached == 0)
             wf_pages_drop(&g->pages[i], &s->pages[i]);
         else
-            wf_pages_hold(&g->pages[i], &s->pages[i], s->pages[i].first, pages_of(s->cached));
+            wf_pages_trim(&g->pages[i], &s->pages[i], s->pages[i].first, pages_of(s->cached));
 }
 
 static wf_status check_prompt(const wf_generator *g, const int32_t *prompt, size_t count)
@@ -201,12 +203,7 @@ wf_status wf_sequence_new(wf_generator *g, const int32_t *prompt, size_t count,
     /* Taken before the allocations below, since wf_sequence_free gives it back. */
     g->slot[slot] = s;
     s->token = wf_mem_array(g->ctx, (size_t)g->context, sizeof *s->token);
-    bool made = s->token != NULL;
-    for (int i = 0; made && i < g->caches.count; i++) {
-        s->pages[i].page = wf_mem_array(g->ctx, (size_t)g->size[i].pages, sizeof *s->pages[i].page);
-        made = s->pages[i].page != NULL;
-    }
-    wf_status status = made ? wf_sequence_restart(s, prompt, count, request) : WF_ERR_MEMORY;
+    wf_status status = s->token ? wf_sequence_restart(s, prompt, count, request) : WF_ERR_MEMORY;
     if (status == WF_OK)
         *out = s;
     else
@@ -220,10 +217,8 @@ void wf_sequence_free(wf_sequence *s)
         return;
     wf_generator *g = s->generator;
     wf_ctx *ctx = g->ctx;
-    for (int i = 0; i < g->caches.count; i++) {
+    for (int i = 0; i < g->caches.count; i++)
         wf_pages_drop(&g->pages[i], &s->pages[i]);
-        wf_mem_free(ctx, s->pages[i].page);
-    }
     g->slot[s->slot] = NULL;
     free_request(s);
     drop_text(s);
