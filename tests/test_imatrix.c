@@ -311,6 +311,154 @@ static void refuses_files(void **state)
     wt_scratch_remove(&s);
 }
 
+/* Checks a file with pairs of sums[columns[i]] and counts for these names against the matrices. */
+static wf_status check_pairs(wf_ctx *ctx, wt_scratch *s, const char *const *names,
+                             const int *columns, const wf_matrix_columns *matrices, int count)
+{
+    tensor t[8];
+    char text[8][64];
+    int n = 0;
+    wf_importance m;
+    for (int i = 0; names[i]; i++)
+        for (int k = 0; k < 2; k++, n++) {
+            snprintf(text[n], sizeof text[n], "blk.0.%s.weight.%s", names[i],
+                     k ? "counts" : "in_sum2");
+            t[n] = (tensor){text[n], k ? 1 : columns[i], WF_F32, (float)(i + 2)};
+        }
+    wf_status status = wf_importance_open(ctx, write_file(ctx, s, "imatrix", t, n), &m);
+    if (status == WF_OK)
+        status = wf_importance_check(&m, matrices, count);
+    for (int i = 0; i < count && status == WF_OK; i++) {
+        float sums[4] = {0};
+        assert_true(wf_importance_copy(&m, matrices[i].name, sums));
+        assert_true(sums[0] >= 2 && sums[0] == sums[3]);
+    }
+    wf_importance_close(&m);
+    return status;
+}
+
+/* attn_qkv stands for attn_q, attn_k and attn_v, and the reverse. */
+static void accepts_parts(void **state)
+{
+    static const wf_matrix_columns fused[] = {{"blk.0.attn_qkv.weight", 4}};
+    static const wf_matrix_columns parts[] = {
+        {"blk.0.attn_q.weight", 4}, {"blk.0.attn_k.weight", 4}, {"blk.0.attn_v.weight", 4}};
+    static const struct {
+        const char *name[4];
+        int columns[4];
+        const char *fused, *parts; /* what the check reports for these matrices; NULL: accepted */
+    } cases[] = {
+        {{"attn_qkv"}, {4}, NULL, NULL},
+        {{"attn_v", "attn_k", "attn_q"}, {4, 4, 4}, NULL, NULL},
+        {{"attn_qkv"}, {5}, "has 5 elements", "has 5 elements"},
+        {{"attn_q", "attn_k", "attn_v"},
+         {4, 4, 5},
+         "attn_v.weight.in_sum2 has 5 elements",
+         "has 5"},
+        {{"attn_q", "attn_k"}, {4, 4}, "lacks blk.0.attn_v", "lacks blk.0.attn_v"},
+        {{"attn_k", "attn_v"}, {4, 4}, "lacks blk.0.attn_qkv", "lacks blk.0.attn_q.weight"},
+        {{"attn_qkv", "attn_q"}, {4, 4}, "no matrix for blk.0.attn_q.", NULL},
+        {{"attn_qkv", "attn_q", "attn_k", "attn_v"},
+         {4, 4, 4, 4},
+         "no matrix for blk.0.attn_",
+         "no matrix for blk.0.attn_qkv."},
+        {{"attn_output"}, {4}, "lacks blk.0.attn_qkv", "lacks blk.0.attn_q.weight"},
+    };
+    wf_ctx *ctx = *state;
+    wt_scratch s;
+    wt_scratch_make(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int split = 0; split < 2; split++) {
+            const char *words = split ? cases[i].parts : cases[i].fused;
+            const char *names[5] = {cases[i].name[0], cases[i].name[1], cases[i].name[2],
+                                    cases[i].name[3], NULL};
+            wf_status status =
+                check_pairs(ctx, &s, names, cases[i].columns, split ? parts : fused, split ? 3 : 1);
+            if (words)
+                wt_fails(ctx, status, WF_ERR_USAGE, words);
+            else
+                wt_ok(ctx, status);
+        }
+    wt_scratch_remove(&s);
+}
+
+/* Returns how many tensors of a renamed file stand for one with this name: attn_q, attn_k and attn_v
+ * for attn_qkv, attn_qkv for attn_q, and nothing for attn_k and attn_v. Writes the name of tensor i. */
+static int renamed(const char *name, int i, char out[128])
+{
+    const char *at = strstr(name, "attn_"), *rest = at ? strchr(at, '.') : NULL;
+    const int length = at ? (int)(at - name) : 0;
+    snprintf(out, 128, "%s", name);
+    if (!at || strncmp(at, "attn_output", 11) == 0)
+        return 1;
+    if (strncmp(at, "attn_qkv", 8) == 0) {
+        snprintf(out, 128, "%.*sattn_%c%s", length, name, "qkv"[i], rest);
+        return 3;
+    }
+    snprintf(out, 128, "%.*sattn_qkv%s", length, name, rest);
+    return strncmp(at, "attn_q.", 7) == 0;
+}
+
+/* Copies an importance matrix with other names for the inputs of attention. */
+static void write_renamed(wf_ctx *ctx, const char *from, const char *to)
+{
+    wf_importance m;
+    wf_gguf_writer *w;
+    char name[128];
+    wt_ok(ctx, wf_importance_open(ctx, from, &m));
+    const wf_store *s = &m.file->store;
+    wt_ok(ctx, wf_gguf_write_new(ctx, to, NULL, &w));
+    wt_ok(ctx, wf_gguf_write_text(w, "general.type", "imatrix", strlen("imatrix")));
+    for (int t = 0; t < s->count; t++)
+        for (int i = 0; i < renamed(s->tensor[t].name, i, name); i++)
+            wt_ok(ctx, wf_gguf_write_tensor(w, name, WF_F32, &s->tensor[t].shape));
+    wt_ok(ctx, wf_gguf_write_begin(w));
+    for (int t = 0; t < s->count; t++)
+        for (int i = 0; i < renamed(s->tensor[t].name, i, name); i++)
+            wt_ok(ctx, wf_gguf_write_data(w, s->tensor[t].data, s->tensor[t].bytes));
+    wt_ok(ctx, wf_gguf_write_end(w));
+    wf_gguf_write_free(w);
+    wf_importance_close(&m);
+}
+
+/* An importance matrix of a fused file quantizes a separate one to the same weights, and the
+ * reverse. */
+static void quantizes_parts(void **state)
+{
+    static const char *const names[] = {"llama", "gpt2"};
+    wf_ctx *ctx = *state;
+    wt_scratch s;
+    char other[512], out[2][512];
+    wt_scratch_make(&s);
+    snprintf(other, sizeof other, "%s", wt_path(&s, "other.gguf"));
+    for (int n = 0; n < 2; n++) {
+        const char *const imatrix[] = {fixture("imatrix", names[n], ".gguf"), other};
+        wf_model *m = open_model(ctx, fixture("models", names[n], "")), *made[2];
+        write_renamed(ctx, imatrix[0], other);
+        for (int i = 0; i < 2; i++) {
+            snprintf(out[i], sizeof out[i], "%s", wt_path(&s, i ? "b.gguf" : "a.gguf"));
+            wt_ok(ctx, wf_model_convert(m, ctx, out[i],
+                                        &(wf_convert_options){.type = "q4_0",
+                                                              .pure = true,
+
+                                                              .imatrix = imatrix[i]}));
+            made[i] = open_model(ctx, out[i]);
+        }
+        assert_int_equal(made[0]->store->count, made[1]->store->count);
+        for (int t = 0; t < made[0]->store->count; t++) {
+            const wf_stored *a = &made[0]->store->tensor[t];
+            const wf_stored *b = wf_store_find(made[1]->store, a->name);
+            assert_non_null(b);
+            assert_int_equal(a->bytes, b->bytes);
+            assert_memory_equal(a->data, b->data, a->bytes);
+        }
+        wf_model_close(made[0]);
+        wf_model_close(made[1]);
+        wf_model_close(m);
+    }
+    wt_scratch_remove(&s);
+}
+
 static void refuses_other_models(void **state)
 {
     wf_ctx *ctx = *state;
@@ -320,7 +468,7 @@ static void refuses_other_models(void **state)
     const char *out = wt_path(&s, "out.gguf");
     wf_model *m = open_model(ctx, fixture("models", "llama", ""));
     wt_fails(ctx, wf_model_convert(m, ctx, out, &o), WF_ERR_USAGE,
-             "lacks blk.0.attn_q.weight.in_sum2; measure this model");
+             "blk.0.attn_qkv.weight.in_sum2 has 64 elements, but this model needs 256");
     o.imatrix = fixture("imatrix", "qwen3", ".gguf");
     wt_fails(ctx, wf_model_convert(m, ctx, out, &o), WF_ERR_USAGE,
              "elements, but this model needs 256");
@@ -369,8 +517,14 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(sums),          wt_test(refuses_text),         wt_test(lowers_errors),
-        wt_test(refuses_files), wt_test(refuses_other_models), wt_test(out_of_memory),
+        wt_test(sums),
+        wt_test(refuses_text),
+        wt_test(lowers_errors),
+        wt_test(refuses_files),
+        wt_test(accepts_parts),
+        wt_test(quantizes_parts),
+        wt_test(refuses_other_models),
+        wt_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

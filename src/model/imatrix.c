@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/ctx.h"
+#include "base/mem.h"
 #include "base/text.h"
 
 #define NAME_BYTES 256 /* of a matrix, with a suffix */
@@ -55,7 +56,32 @@ void wf_importance_close(wf_importance *m)
     m->file = NULL;
 }
 
-/* ---- Checks ---- */
+/* ---- Names ---- */
+
+/* Matrices with one input have the same sums. GGUF files of one model may have attn_qkv or the
+ * three parts of it, and an importance matrix has the names of the file that was measured. */
+static const struct {
+    const char *name;
+    const char *other[4]; /* up to NULL: what a file may have in its place */
+} shared[] = {
+    {"attn_qkv.weight", {"attn_q.weight", "attn_k.weight", "attn_v.weight"}},
+    {"attn_q.weight", {"attn_qkv.weight"}},
+    {"attn_k.weight", {"attn_qkv.weight"}},
+    {"attn_v.weight", {"attn_qkv.weight"}},
+};
+
+/* Writes the name of matrix i of those with the input of `name`. Returns false beyond the last. */
+static bool other_name(const char *name, int i, char out[NAME_BYTES])
+{
+    const char *last = strstr(name, "attn_");
+    for (size_t k = 0; last && k < sizeof shared / sizeof *shared; k++)
+        if (strcmp(last, shared[k].name) == 0 && shared[k].other[i]) {
+            int length =
+                snprintf(out, NAME_BYTES, "%.*s%s", (int)(last - name), name, shared[k].other[i]);
+            return length > 0 && length < NAME_BYTES;
+        }
+    return false;
+}
 
 static const wf_stored *find(const wf_importance *m, const char *name, const char *suffix)
 {
@@ -63,6 +89,13 @@ static const wf_stored *find(const wf_importance *m, const char *name, const cha
     int length = snprintf(full, sizeof full, "%s%s", name, suffix);
     return length > 0 && (size_t)length < sizeof full ? wf_store_find(&m->file->store, full) : NULL;
 }
+
+static bool has(const wf_importance *m, const char *name)
+{
+    return find(m, name, WF_IMATRIX_SUMS) || find(m, name, WF_IMATRIX_COUNTS);
+}
+
+/* ---- Checks ---- */
 
 /* Returns element i of f32 data, which may be unaligned. */
 static float element(const wf_stored *t, int64_t i)
@@ -93,63 +126,71 @@ static wf_status check_values(wf_ctx *ctx, const wf_importance *m, const wf_stor
     return WF_OK;
 }
 
-/* *found: how many tensors the file has for this matrix. */
-static wf_status check_matrix(wf_ctx *ctx, const wf_importance *m, const wf_matrix_columns *matrix,
-                              int *found)
-{
-    const wf_stored *sums = find(m, matrix->name, WF_IMATRIX_SUMS);
-    const wf_stored *counts = find(m, matrix->name, WF_IMATRIX_COUNTS);
-    const bool needed = strncmp(matrix->name, "blk.", 4) == 0;
-    *found = 0;
-    if ((!sums || !counts) && (needed || sums || counts))
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "the importance matrix '%s' lacks %s%s; measure this model with weft "
-                       "imatrix",
-                       m->path, matrix->name, sums ? WF_IMATRIX_COUNTS : WF_IMATRIX_SUMS);
-    if (!sums)
-        return WF_OK;
-    *found = 2;
-    WF_TRY(check_values(ctx, m, sums, matrix->columns, 0));
-    return check_values(ctx, m, counts, 1, 1);
-}
-
-/* Names a tensor of the file that belongs to no matrix of the model. Sums and counts of matrices
- * come in pairs, so that such a tensor exists. */
-static wf_status refuse_others(wf_ctx *ctx, const wf_importance *m,
-                               const wf_matrix_columns *matrices, int count)
+/* Checks the sums and the count of `name`, a matrix with the input of `matrix`, and marks them in
+ * used[tensors of the file]. */
+static wf_status check_pair(const wf_importance *m, const wf_matrix_columns *matrix,
+                            const char *name, bool *used)
 {
     const wf_store *s = &m->file->store;
-    for (int i = 0; i < s->count; i++) {
-        bool known = false;
-        for (int k = 0; k < count && !known; k++)
-            known = find(m, matrices[k].name, WF_IMATRIX_SUMS) == &s->tensor[i] ||
-                    find(m, matrices[k].name, WF_IMATRIX_COUNTS) == &s->tensor[i];
-        if (!known)
-            return wf_fail(ctx, WF_ERR_USAGE,
+    const wf_stored *sums = find(m, name, WF_IMATRIX_SUMS);
+    const wf_stored *counts = find(m, name, WF_IMATRIX_COUNTS);
+    const bool needed = strncmp(name, "blk.", 4) == 0;
+    if ((!sums || !counts) && (needed || sums || counts))
+        return wf_fail(s->ctx, WF_ERR_USAGE,
+                       "the importance matrix '%s' lacks %s%s; measure this model with weft "
+                       "imatrix",
+                       m->path, name, sums ? WF_IMATRIX_COUNTS : WF_IMATRIX_SUMS);
+    if (!sums)
+        return WF_OK;
+    used[sums - s->tensor] = used[counts - s->tensor] = true;
+    WF_TRY(check_values(s->ctx, m, sums, matrix->columns, 0));
+    return check_values(s->ctx, m, counts, 1, 1);
+}
+
+static wf_status check_matrix(const wf_importance *m, const wf_matrix_columns *matrix, bool *used)
+{
+    char other[NAME_BYTES];
+    if (has(m, matrix->name) || !other_name(matrix->name, 0, other) || !has(m, other))
+        return check_pair(m, matrix, matrix->name, used);
+    for (int i = 0; other_name(matrix->name, i, other); i++)
+        WF_TRY(check_pair(m, matrix, other, used));
+    return WF_OK;
+}
+
+/* Fails if a tensor of the file belongs to no matrix of the model. */
+static wf_status refuse_others(const wf_importance *m, const bool *used)
+{
+    const wf_store *s = &m->file->store;
+    for (int i = 0; i < s->count; i++)
+        if (!used[i])
+            return wf_fail(s->ctx, WF_ERR_USAGE,
                            "the importance matrix '%s' is of another model: this model has no "
                            "matrix for %s",
                            m->path, WF_SHOWN(s->tensor[i].name));
-    }
     return WF_OK;
 }
 
 wf_status wf_importance_check(const wf_importance *m, const wf_matrix_columns *matrices, int count)
 {
     const wf_store *s = &m->file->store;
-    int known = 0;
-    for (int i = 0; i < count; i++) {
-        int found;
-        WF_TRY(check_matrix(s->ctx, m, &matrices[i], &found));
-        known += found;
-    }
-    if (known < s->count)
-        WF_TRY(refuse_others(s->ctx, m, matrices, count));
-    return wf_store_check(s);
+    bool *used = wf_mem_new(s->ctx, ((size_t)s->count + 1) * sizeof *used);
+    wf_status status = used ? WF_OK : WF_ERR_MEMORY;
+    for (int i = 0; i < count && status == WF_OK; i++)
+        status = check_matrix(m, &matrices[i], used);
+    if (status == WF_OK)
+        status = refuse_others(m, used);
+    wf_mem_free(s->ctx, used);
+    return status == WF_OK ? wf_store_check(s) : status;
 }
 
+/* Of attn_q, attn_k and attn_v the first counts: a program that measures all three adds the same
+ * squares in the same order. */
 bool wf_importance_copy(const wf_importance *m, const char *name, float *to)
 {
+    char other[NAME_BYTES];
     const wf_stored *sums = find(m, name, WF_IMATRIX_SUMS);
+    if (!sums && other_name(name, 0, other))
+        sums = find(m, other, WF_IMATRIX_SUMS);
     if (sums)
         memcpy(to, sums->data, sums->bytes);
     return sums != NULL;

@@ -4,7 +4,8 @@
  * per column. infer/imatrix.c measures them; the quantizers weigh errors by them.
  *
  * The file is llama.cpp's: a GGUF file with general.type "imatrix", and for each matrix NAME the
- * tensors NAME.in_sum2 f32[columns] and NAME.counts f32[1], the number of inputs.
+ * tensors NAME.in_sum2 f32[columns] and NAME.counts f32[1], the number of inputs. A file with
+ * attn_q, attn_k and attn_v fits a model with attn_qkv, and the reverse.
  */
 #ifndef WF_MODEL_IMATRIX_H
 #define WF_MODEL_IMATRIX_H
@@ -38,7 +39,8 @@ wf_status wf_importance_read(wf_ctx *ctx, const char *what, const uint8_t *data,
 void wf_importance_close(wf_importance *m);
 
 /* Fails with WF_ERR_USAGE unless the file fits a model with these matrices: it has all matrices of
- * layers, no others, with the right columns and finite sums. */
+ * layers, no others, with the right columns and finite sums. attn_qkv stands for attn_q, attn_k and
+ * attn_v, which have one input, and they stand for it. */
 wf_status wf_importance_check(const wf_importance *m, const wf_matrix_columns *matrices, int count);
 /* Copies the sums of a matrix to to[columns]. Returns false if the file has none. Call it after
  * wf_importance_check. */

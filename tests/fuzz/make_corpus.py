@@ -298,6 +298,7 @@ def make_imatrix():
     write("imatrix", "missing", gguf(keys, both[:3]))
     write("imatrix", "columns", gguf(keys, sums("blk.0.attn_q", 5) + both[2:]))
     write("imatrix", "negative", gguf(keys, sums("blk.0.attn_q", 4, -1.0) + both[2:]))
+    write("imatrix", "fused", gguf(keys, sums("blk.0.attn_qkv", 4) + both[2:]))
     write("imatrix", "model", gguf([("general.type", STRING, "model")], both))
 
 
