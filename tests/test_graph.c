@@ -121,6 +121,10 @@ static const bad_call bad_calls[] = {
     {"rope", "", "f32[2,3,4] i32[2] f32[3]", "inv_freq must be f32[R/2]"},
     {"attention", "", "f32[4,2,8] f32[4,1,8] f32[4,1,8] i32[2] i32[4] i32[1,1]", "takes q, k, v"},
     {"attention", "", "f32[4,2] f32[4,1,8] f32[4,1,8] i32[2] i32[4]", "q must be [N, H, D]"},
+    {"attention", "", "f32[4,2,32] q8_0[4,1,32] q8_0[4,1,32] i32[2] i32[4]",
+     "q, k and v must be f32"},
+    {"attention", "", "f32[4,2,32] q8_0[3,4,1,32] f32[3,4,1,32] i32[2] i32[4] i32[1,2] i32[1]",
+     "quantized k and v must have the same type"},
     {"attention", "", "f32[4,2,8] f32[4,1,6] f32[4,1,8] i32[2] i32[4]",
      "k's last axis must equal q's D"},
     {"attention", "", "f32[4,3,8] f32[4,2,8] f32[4,2,8] i32[2] i32[4]", "kv heads (2)"},
@@ -228,6 +232,8 @@ static const bad_call bad_calls[] = {
     {"lion", "beta2=1", "*f32[2] *f32[2] f32[2] f32[] f32[] u8[]", "betas must"},
     {"kv_append", "", "*f32[3,4,2] f32[5,1,2] i32[2] i32[5] i32[1,2]", "the pool must be"},
     {"kv_append", "", "*f32[3,4,1,2] f32[5,1,3] i32[2] i32[5] i32[1,2]", "the same Hk and D"},
+    {"kv_append", "", "*i32[3,4,1,2] f32[5,1,2] i32[2] i32[5] i32[1,2]", "or quantized"},
+    {"kv_append", "", "*q8_0[3,4,1,32] q8_0[5,1,32] i32[2] i32[5] i32[1,2]", "x [N, Hk, D] of f32"},
     {"kv_append", "", "*f32[3,4,1,2] f32[5,1,2] i32[2] i32[5] i32[2,2]", "the table must be"},
 };
 

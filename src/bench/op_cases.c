@@ -61,6 +61,7 @@ const wf_bench_case wf_bench_cases[] = {
     {"attention", "bf16 train 4x512, 12 heads", 0, "bf16[2048,12,64] bf16[2048,12,64] bf16[2048,12,64]" PACKED(2048, 512, 5)},
     {"attention", "f32 decode at 1024, 32/4 heads", 0, DECODE("f32")},
     {"attention", "f16 decode at 1024, 32/4 heads", 0, DECODE("f16")},
+    {"attention", "q8_0 decode at 1024, 32/4 heads", 0, DECODE("q8_0")},
     {"attention_grad", "f32 train 4x512, 12 heads", 0, "f32[2048,12,64] f32[2048,12,64] f32[2048,12,64] f32[2048,12,64]"
      PACKED(2048, 512, 5) " f32[2048,12,64] f32[2048,12]=6"},
     {"kv_append", "f32 512 tokens, 4 heads", 0, "=f32[32,16,4,64] f32[512,4,64]" PACKED(512, 512, 2) " i32[1,32]*1"},

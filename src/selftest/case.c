@@ -157,12 +157,22 @@ static uint8_t *make_blocks(wf_case *c, wf_type type, const wf_dims *dims, doubl
     return blocks;
 }
 
-wf_value *wf_case_blocks(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
+static wf_value *blocks(wf_case *c, wf_type type, wf_dims dims, double lo, double hi, bool state)
 {
     if (repeats(c))
         return again(c);
     double *v = draw(c, type, dims, lo, hi);
-    return place(c, type, dims, v, make_blocks(c, type, &dims, v), false);
+    return place(c, type, dims, v, make_blocks(c, type, &dims, v), state);
+}
+
+wf_value *wf_case_blocks(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
+{
+    return blocks(c, type, dims, lo, hi, false);
+}
+
+wf_value *wf_case_block_state(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)
+{
+    return blocks(c, type, dims, lo, hi, true);
 }
 
 wf_value *wf_case_typed(wf_case *c, wf_type type, wf_dims dims, double lo, double hi)

@@ -121,6 +121,8 @@ wf_value *wf_case_f32(wf_case *c, wf_dims dims, double lo, double hi);
 wf_value *wf_case_i32(wf_case *c, wf_dims dims, int32_t lo, int32_t hi);
 /* Uniform in [lo, hi], quantized. */
 wf_value *wf_case_blocks(wf_case *c, wf_type type, wf_dims dims, double lo, double hi);
+/* The same as a state. */
+wf_value *wf_case_block_state(wf_case *c, wf_type type, wf_dims dims, double lo, double hi);
 /* Returns another float type than the one under test, for operands of mixed types. */
 wf_type wf_case_other_float(const wf_case *c);
 /* Integers in [lo, hi] in any type: many ties. */

@@ -280,6 +280,60 @@ static void build_kv_append(wf_case *c)
     wf_case_node(c, wf_kv_append(c->g, pool, x, seq, p, table));
 }
 
+/* ---- Quantized page pools ---- */
+
+/* d and dv count blocks. */
+static const struct paged_case block_cases[] = {
+    {3, 4, 2, 1, 1, 7, 4, 2, 3, {0, 1, 2, 3}, {5, 1, 3, NONE, 0, 6}, {6, 2, 8}, false, {0}},
+    {4, 2, 1, 2, 1, 5, 2, 3, 2, {0, 2, 4}, {3, 1, 4, 0, 2, NONE}, {5, 4}, true, {.window = 2}},
+    {5, 3, 1, 1, 3, 3, 16, 2, 2, {1, 4, 5}, {2, 0, 1, NONE}, {20, 16}, false, {.softcap = 3}},
+    /* prompts in tiles; decode over several chunks, with groups of 1 to 9 heads */
+    {40, 4, 2, 2, 2, 9, 16, 4, 2, {0, 30, 40}, {8, 1, 6, 0, 3, 2, 7, 5}, {64, 49}, true, {0}},
+    {2, 1, 1, 2, 4, 9, 80, 4, 2, {0, 1, 2}, {8, 1, 6, 0, 3, 2, 7, 5}, {300, 257}, false, {0}},
+    {1, 9, 1, 4, 2, 2, 288, 1, 1, {0, 1}, {1}, {288}, false, {.bidirectional = true}},
+    {2, 4, 2, 3, 3, 6, 90, 3, 2, {0, 1, 2}, {5, 1, 3, 0, 2, 4}, {270, 129}, true, {.window = 40}},
+};
+
+/* q and x are f32, or bf16 where t->mixed. */
+static struct paged_case blocks_of(wf_case *c, wf_type *x)
+{
+    struct paged_case t = block_cases[c->variant];
+    const int64_t block = wf_type_get(c->type)->block;
+    t.d *= block;
+    t.dv *= block;
+    *x = t.mixed ? WF_BF16 : WF_F32;
+    c->no_gradient = true;
+    return t;
+}
+
+static void build_attention_blocks(wf_case *c)
+{
+    wf_type type;
+    const struct paged_case t = blocks_of(c, &type);
+    wf_value *q = wf_case_typed(c, type, D(t.n, t.h, t.d), -1.5, 1.5);
+    wf_value *k = wf_case_blocks(c, c->type, D(t.pool, t.page, t.hk, t.d), -1.5, 1.5);
+    wf_value *v = wf_case_blocks(c, c->type, D(t.pool, t.page, t.hk, t.dv), -1.5, 1.5);
+    wf_value *start = starts(c, t.start, t.sequences), *p = last_positions(c, &t);
+    wf_value *table = wf_case_i32_given(c, D(t.sequences, t.pages), t.table);
+    wf_value *length = wf_case_i32_given(c, D(t.sequences), t.length);
+    wf_case_node(c, wf_attention_paged(c->g, q, k, v, start, p, table, length, &t.o));
+}
+
+static void build_kv_append_blocks(wf_case *c)
+{
+    wf_type type;
+    const struct paged_case t = blocks_of(c, &type);
+    c->optional = true;
+    wf_value *pool = wf_case_block_state(c, c->type, D(t.pool, t.page, t.hk, t.d), -2, 2);
+    wf_value *x = wf_case_typed(c, type, D(t.n, t.hk, t.d), -2, 2);
+    wf_value *seq = starts(c, t.start, t.sequences), *p = last_positions(c, &t);
+    wf_value *table = wf_case_i32_given(c, D(t.sequences, t.pages), t.table);
+    wf_case_node(c, wf_kv_append(c->g, pool, x, seq, p, table));
+}
+
+/* Types whose blocks decode without rounding. The vector kernels leave q4_0 to the reference. */
+#define POOLS (WF_TYPE_BIT(WF_Q8_0) | WF_TYPE_BIT(WF_Q4_0))
+
 const wf_case_row wf_cases_attention[] = {
     WF_ROW(attention, WF_LENGTH(attention_cases), WF_TYPES_FLOAT),
     WF_ROW_OF(attention, tiles, WF_LENGTH(tile_cases), NARROW),
@@ -288,8 +342,10 @@ const wf_case_row wf_cases_attention[] = {
      .build = build_paged,
      .types = WF_TYPES_FLOAT,
      .label = "paged"},
+    WF_ROW_OF(attention, blocks, WF_LENGTH(block_cases), POOLS),
     WF_ROW(attention_grad, WF_LENGTH(attention_cases), WF_TYPES_FLOAT),
     WF_ROW_OF(attention_grad, tiles, WF_LENGTH(tile_cases) - STEEP_CASES, NARROW),
     WF_ROW(kv_append, WF_LENGTH(paged_cases), WF_TYPES_FLOAT),
+    WF_ROW_OF(kv_append, blocks, WF_LENGTH(block_cases), POOLS),
     {.build = NULL},
 };

@@ -172,15 +172,13 @@ static wf_status look_at_twin(wf_job *j, wf_case *c)
     return WF_OK;
 }
 
-/* Whether the device expands the op under test, so that its result has the bound of an
+/* Whether the device expands the node under test, so that its result has the bound of an
  * expansion. */
-static bool is_expanded(const wf_job *j)
+static bool is_expanded(const wf_job *j, const wf_node *n)
 {
-    const wf_op op = j->row->op;
-    if (wf_op_is_core(op))
+    if (wf_op_is_core(n->op))
         return false;
-    return !j->device->kernels || j->device->expanded[op] ||
-           wf_kernel_types(j->device->kernels, op) == 0;
+    return !j->device->kernels || !j->device->target.supports(&j->device->target, n);
 }
 
 double wf_job_slack(const wf_job *j)
@@ -198,10 +196,10 @@ static double expansion_bound(const wf_job *j)
  * stored in a narrow type, the reference starts from rounded values and the device need not. Both
  * kinds are ops without a gradient. The expansion of linear rounds the matmul before it adds the
  * bias; program devices have a form of their own for linear. */
-static double forward_bound(const wf_job *j)
+static double forward_bound(const wf_job *j, const wf_node *n)
 {
     const wf_op_def *def = wf_op_get(j->row->op);
-    if (!is_expanded(j))
+    if (!is_expanded(j, n))
         return bound_or(j->row->forward, WF_CASE_FORWARD);
     bool rounds = (def->grad == wf_grad_refuse && !(def->flags & WF_FLAG_UPDATE)) ||
                   (j->row->op == WF_OP_linear && j->device->kernels);
@@ -228,7 +226,7 @@ static wf_status look(wf_job *j, const char *what, const wf_ref *want, int views
         j->stop = first;
         status = wf_job_status(j, what, status);
     } else {
-        judge_reads(j, c, what, want, forward_bound(j));
+        judge_reads(j, c, what, want, forward_bound(j, c->node));
         if (!repeats)
             wf_job_fail(j, what, "a second run gave different bits");
         if (first && j->twin)

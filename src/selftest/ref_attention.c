@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ref_attention.c - rope, attention (packed and paged), its gradient, kv_append. */
+#include "graph/quant/block.h"
 #include "selftest/case.h"
 #include "selftest/ref_priv.h"
 
@@ -76,6 +77,27 @@ static wf_status pool_row(const wf_ref_call *c, const wf_ref *pool, const wf_ref
     return WF_OK;
 }
 
+/* Writes n elements of x to element `to` of the pool. A quantized pool takes what the encoder makes
+ * of them, bit for bit: the encoder defines the op. Its decoder is the selftest's own. */
+static void append_row(const wf_ref_call *c, int64_t to, const double *x, int64_t n)
+{
+    const wf_type_info *info = wf_type_get(c->out->type);
+    double *v = c->out->v + to;
+    for (int64_t i = 0; i < n; i += info->block) {
+        float block[256];
+        uint8_t bytes[256];
+        if (info->kind != WF_KIND_BLOCK) {
+            v[i] = x[i];
+            continue;
+        }
+        for (int k = 0; k < info->block; k++)
+            block[k] = (float)x[i + k];
+        wf_quantize(c->out->type, block, NULL, bytes, 1, info->block);
+        for (int k = 0; k < info->block; k++)
+            v[i + k] = wf_number_of_block(c->out->type, bytes, k);
+    }
+}
+
 /* (pool, x [N, Hk, D], seq_start, positions, table) */
 wf_status wf_ref_kv_append(const wf_ref_call *c)
 {
@@ -90,8 +112,7 @@ wf_status wf_ref_kv_append(const wf_ref_call *c)
         if (s < 0)
             continue;
         WF_TRY(pool_row(c, &c->in[0], &c->in[4], s, wf_ref_int(positions, i), &to));
-        for (int64_t j = 0; j < width; j++)
-            c->out->v[to * width + j] = x->v[i * width + j];
+        append_row(c, to * width, x->v + i * width, width);
     }
     return WF_OK;
 }

@@ -306,7 +306,7 @@ static void copy_row(const wf_view *from, int64_t r, const wf_view *to, int64_t 
         memcpy(row, wf_view_at(from, wf_view_row(from, r)),
                wf_type_bytes(to->type, wf_view_last(to)));
     else
-        wf_convert_from_f32(to->type, wf_row_read(from, r, buf), row, wf_view_last(to));
+        wf_quantize(to->type, wf_row_read(from, r, buf), NULL, row, 1, wf_view_last(to));
 }
 
 /* Each thread copies some heads of all tokens, in order: of two tokens with one slot the later
@@ -352,6 +352,6 @@ const wf_kernel wf_cpu_update[] = {
     ROW(adamw_many, adamw, WF_TYPES_FLOAT, NULL, NULL),
     ROW(sgd, sgd, WF_TYPES_FLOAT, NULL, NULL),
     ROW(lion, lion, WF_TYPES_FLOAT, NULL, NULL),
-    ROW(kv_append, kv_append, WF_TYPES_FLOAT, NULL, kv_append_workspace),
+    ROW(kv_append, kv_append, WF_TYPES_FLOAT | WF_TYPES_BLOCK, NULL, kv_append_workspace),
     {0},
 };

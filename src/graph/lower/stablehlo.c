@@ -220,12 +220,15 @@ static void print_return(lowering *l)
     wf_hlo_print(t, ") -> ()\n");
 }
 
-/* Fails with the call when a node has no emitter. */
+/* Fails with the call when a node has no emitter, or updates a quantized state: quantized arguments
+ * arrive decoded, and nothing encodes results. */
 static wf_status check_node(const wf_node *n)
 {
     char call[256];
     size_t len = 0;
-    if (wf_node_is(n, WF_FLAG_SOURCE) || wf_stablehlo_has(n->op))
+    const bool encodes =
+        wf_node_is(n, WF_FLAG_UPDATE) && wf_stablehlo_type(n->out[0].type) != n->out[0].type;
+    if (wf_node_is(n, WF_FLAG_SOURCE) || (wf_stablehlo_has(n->op) && !encodes))
         return WF_OK;
     wf_call_print(wf_node_def(n), n->in, n->nin, n->attr, call, sizeof call, &len);
     return wf_fail(n->graph->ctx, WF_ERR_UNSUPPORTED, "cannot lower %s to StableHLO", call);

@@ -4,8 +4,8 @@
  *
  * Packed attention: q [N, H, D], k [N, Hk, D], v [N, Hk, Dv], seq_start i32[S+1], positions i32[N].
  * Paged attention: k and v are page pools [P, page, Hk, ...], with two more operands, table
- * i32[S, pages] and lengths i32[S]. Results: o [N, H, Dv] and lse f32[N, H], the log of the sum of
- * exponentials.
+ * i32[S, pages] and lengths i32[S]. Pools may be quantized, with blocks along D. Results: o
+ * [N, H, Dv] and lse f32[N, H], the log of the sum of exponentials.
  *
  * The expansion builds one mask [N, M] of all queries by all keys and computes plain softmax
  * attention under it. It takes O(N * M) memory: it is the reference, not a fast path.
@@ -20,13 +20,25 @@ enum { Q, K, V, SEQ_START, POSITIONS, TABLE, LENGTHS };
 
 /* ---- Shapes ---- */
 
+static wf_status check_types(wf_infer *r, wf_value *const *in, int64_t key_rank)
+{
+    const wf_value *k = in[K], *v = in[V];
+    if (key_rank == 3 || !(wf_is_block(k) || wf_is_block(v))) {
+        WF_RULE(r, wf_is_float(in[Q]) && wf_is_float(k) && wf_is_float(v),
+                "q, k and v must be f32, f16 or bf16");
+        return WF_OK;
+    }
+    WF_RULE(r, wf_is_float(in[Q]) && k->type == v->type,
+            "q must be f32, f16 or bf16, and quantized k and v must have the same type");
+    return WF_OK;
+}
+
 /* Checks that packed and paged attention share. in[] starts at q; key_rank is 3 or 4. */
 static wf_status check_heads(wf_infer *r, wf_value *const *in, int64_t key_rank)
 {
     const wf_attr_attention *a = r->attr;
     const wf_dims *q = &in[Q]->shape, *k = &in[K]->shape, *v = &in[V]->shape;
-    WF_RULE(r, wf_is_float(in[Q]) && wf_is_float(in[K]) && wf_is_float(in[V]),
-            "q, k and v must be f32, f16 or bf16");
+    WF_TRY(check_types(r, in, key_rank));
     WF_RULE(r, q->n == 3 && k->n == key_rank && v->n == key_rank, "q must be [N, H, D], k and v %s",
             key_rank == 3 ? "[N, Hk, D]" : "[P, page, Hk, D]");
     WF_RULE(r, q->d[2] > 0 && k->d[key_rank - 1] == q->d[2],
@@ -114,13 +126,15 @@ wf_status wf_shape_attention_grad(wf_infer *r)
 }
 
 /* (pool, x, seq_start, positions, table): writes token i of x to its place in the pages of its
- * sequence. */
+ * sequence. A quantized pool gets what wf_quantize makes of each row of D elements. */
 wf_status wf_shape_kv_append(wf_infer *r)
 {
     const wf_value *pool = r->in[0], *x = r->in[1], *start = r->in[2], *positions = r->in[3],
                    *table = r->in[4];
-    WF_RULE(r, wf_is_float(pool) && wf_is_float(x) && pool->shape.n == 4 && x->shape.n == 3,
-            "the pool must be [P, page, Hk, D] and x [N, Hk, D], of f32, f16 or bf16");
+    WF_RULE(r, pool->shape.n == 4 && x->shape.n == 3 && wf_is_float(x),
+            "the pool must be [P, page, Hk, D], and x [N, Hk, D] of f32, f16 or bf16");
+    WF_RULE(r, wf_is_float(pool) || wf_is_block(pool),
+            "the pool must be f32, f16, bf16 or quantized");
     WF_RULE(r, pool->shape.d[1] > 0, "the page size must not be 0");
     WF_RULE(r, pool->shape.d[2] == x->shape.d[1] && pool->shape.d[3] == x->shape.d[2],
             "the pool and x must have the same Hk and D");
@@ -186,8 +200,8 @@ static token_info page_info(wf_graph *g, wf_value *const *in)
                         wf_reshape(g, position, 1, &flat), wf_reshape(g, valid, 1, &flat)};
 }
 
-/* Gathers the pool's rows in the order of page_info: [S * L, Hk, D]. Unused table entries may hold
- * any number, so row numbers are clamped to the pool. */
+/* Gathers the pool's rows in the order of page_info: [S * L, Hk, D], decoded if quantized. Unused
+ * table entries may hold any number, so row numbers are clamped to the pool. */
 static wf_value *page_rows(wf_graph *g, wf_value *pool, wf_value *table)
 {
     const int64_t *d = pool->shape.d, s = table->shape.d[0], pages = table->shape.d[1];
@@ -197,8 +211,9 @@ static wf_value *page_rows(wf_graph *g, wf_value *pool, wf_value *table)
         wf_add(g, wf_reshape(g, first, 3, (int64_t[]){s, pages, 1}), wf_iota(g, 1, &page, 0));
     row = wf_maximum(g, row, wf_like(g, row, 0));
     row = wf_minimum(g, row, wf_like(g, row, (double)(d[0] * page - 1)));
-    return wf_gather_rows(g, wf_reshape(g, pool, 3, (int64_t[]){d[0] * page, d[2], d[3]}),
-                          wf_reshape(g, row, 1, &flat));
+    wf_value *x = wf_gather_rows(g, wf_reshape(g, pool, 3, (int64_t[]){d[0] * page, d[2], d[3]}),
+                                 wf_reshape(g, row, 1, &flat));
+    return wf_is_block(pool) ? wf_cast(g, x, WF_F32) : x;
 }
 
 /* Zeroes the invalid rows of x [M, Hk, D]. They may hold NaN, and a masked weight of 0 times NaN is

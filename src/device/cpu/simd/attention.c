@@ -308,8 +308,9 @@ static wf_status launch_attention(const wf_launch *l)
 
 /* clang-format off */
 const wf_kernel WF_SIMD(wf_cpu_attention)[] = {
-    {.op = WF_OP_attention, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true,
-     .workspace = attention_workspace, .launch = launch_attention},
+    {.op = WF_OP_attention, .name = "simd", .types = WF_TYPES_FLOAT,
+     .weights = WF_TYPES_FLOAT | WF_TYPE_BIT(WF_Q8_0), .strided = true, .workspace = attention_workspace,
+     .launch = launch_attention},
     {.op = WF_OP_attention_grad, .name = "simd", .types = WF_TYPES_FLOAT, .strided = true, .strided_out = 7,
      .workspace = WF_SIMD(wf_attention_grad_workspace), .launch = WF_SIMD(wf_attention_grad)},
     {0},

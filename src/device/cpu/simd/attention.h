@@ -24,6 +24,9 @@
  *     starts with values f.
  *  4. Chunks are merged in ascending order (merge_of). The first one starts from sums of 0.
  *  5. divide_row.
+ *
+ * An element of a q8_0 key or value is the f32 product of its integer and its scale, which is exact,
+ * and then counts like any other.
  */
 #ifndef WF_DEVICE_CPU_SIMD_ATTENTION_H
 #define WF_DEVICE_CPU_SIMD_ATTENTION_H
@@ -31,6 +34,7 @@
 #include <math.h>
 
 #include "device/cpu/simd/math.h"
+#include "graph/quant/codec.h"
 
 /* ROWS x VECTORS registers of sums: enough to hide fma latency, few enough to avoid spills. */
 #if WF_VREGS >= 32
@@ -55,7 +59,7 @@ typedef struct {
     const wf_view *table;     /* i32[S, pages]; NULL: packed */
     const int32_t *lengths;   /* [S] */
     int64_t n, sequences, kv_heads, group, d, dv;
-    bool paged;
+    bool paged, quantized;   /* quantized: k and v are q8_0 */
     int64_t keys;            /* most keys of a sequence */
     int64_t d_wide, dv_wide; /* rounded up to whole vectors */
 } wf_attention_problem;
@@ -100,9 +104,33 @@ static inline __attribute__((always_inline)) void load_row(wf_type type, int64_t
         vf_store(to + i, vf_load_as_n(type, from + i * size, (int)(n - i)));
 }
 
+enum { Q8_BLOCK = 32 }; /* elements of a q8_0 block */
+
+/* A vector of the integers that are `at` elements into a row of q8_0 blocks. */
+static inline vf load_integers(const char *row, int64_t at)
+{
+    row += at / Q8_BLOCK * (int64_t)sizeof(wf_block_q8_0) + at % Q8_BLOCK;
+    return vi_to_vf(vi_from_i8((const int8_t *)row + offsetof(wf_block_q8_0, q)));
+}
+
+/* n is a multiple of Q8_BLOCK. */
+static inline void load_q8_0_row(const char *from, int64_t n, float *to)
+{
+    for (int64_t b = 0; b < n; b += Q8_BLOCK) {
+        uint16_t half[WF_VL] = {0};
+        float scale[WF_VL];
+        memcpy(half, from + b / Q8_BLOCK * (int64_t)sizeof(wf_block_q8_0), sizeof *half);
+        vf_store(scale, vf_load_f16(half));
+        for (int64_t i = b; i < b + Q8_BLOCK; i += WF_VL)
+            vf_store(to + i, vf_mul(load_integers(from, i), vf_set(scale[0])));
+    }
+}
+
 static inline void load_any_row(wf_type type, const char *from, int64_t n, int64_t wide, float *to)
 {
-    if (type == WF_F32)
+    if (type == WF_Q8_0)
+        load_q8_0_row(from, n, to);
+    else if (type == WF_F32)
         load_row(WF_F32, 4, from, n, wide, to);
     else if (type == WF_F16)
         load_row(WF_F16, 2, from, n, wide, to);
@@ -133,6 +161,13 @@ void WF_SIMD(wf_key_block_find)(const wf_attention_problem *o, wf_key_block *b, 
 void WF_SIMD(wf_key_block_load)(const wf_attention_problem *o, wf_key_block *b, int32_t low,
                                 int32_t high);
 
+/* Bytes of `elements` of x's type, whole blocks. */
+static inline int64_t row_bytes(const wf_view *x, int64_t elements)
+{
+    const wf_type_info *info = wf_type_get(x->type);
+    return (info->block == 1 ? elements : elements / Q8_BLOCK) * info->block_bytes;
+}
+
 /* Address of key j's row in a pool or a packed matrix. */
 static inline const char *key_row(const wf_attention_problem *o, const wf_view *x, int64_t sequence,
                                   int64_t kv_head, int64_t j)
@@ -145,7 +180,7 @@ static inline const char *key_row(const wf_attention_problem *o, const wf_view *
     } else {
         offset = (o->start[sequence] + j) * x->stride[0] + kv_head * x->stride[1];
     }
-    return (const char *)x->data + offset * wf_type_get(x->type)->block_bytes;
+    return (const char *)x->data + row_bytes(x, offset);
 }
 
 /* ---- Queries ---- */

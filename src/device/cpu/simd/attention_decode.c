@@ -23,15 +23,17 @@ enum {
     BLOCKS = CHUNK / KEYS,  /* blocks of keys in a chunk */
     FACTORS = BLOCKS > WF_VL ? BLOCKS : WF_VL, /* floats between the factors of two heads */
     AHEAD = 8,                                 /* keys between a row of values and its prefetch */
+    MARGIN = AHEAD > WF_VL ? AHEAD : WF_VL,    /* rows that are found beyond the visible ones */
     GRAIN = 64 * 1024                          /* fewest pool elements per thread */
 };
 
 /* Per thread. */
 typedef struct {
-    float *q;      /* [group rounded up to DOTS][d_wide], padded with zeros */
-    float *scores; /* [likewise][STRIDE] */
-    float *by;     /* [likewise][FACTORS]: factor of the earlier sums */
-    char *keys;    /* WF_VL rows of k */
+    float *q;                   /* [group rounded up to DOTS][d_wide], padded with zeros */
+    float *scores;              /* [likewise][STRIDE] */
+    float *by;                  /* [likewise][FACTORS]: factor of the earlier sums */
+    char *keys;                 /* WF_VL rows of k */
+    float *k_scales, *v_scales; /* of q8_0: [blocks of a row][CHUNK] */
 } scratch;
 
 /* Arguments of the workers. */
@@ -47,6 +49,8 @@ static void lay_out(scratch *s, wf_carver *c, const wf_attention_problem *o)
     s->scores = carve_floats(c, heads * STRIDE);
     s->by = carve_floats(c, heads * FACTORS);
     s->keys = carve(c, WF_VL * o->d_wide * (int64_t)sizeof(float));
+    s->k_scales = carve_floats(c, o->quantized ? CHUNK * (o->d / Q8_BLOCK) : 0);
+    s->v_scales = carve_floats(c, o->quantized ? CHUNK * (o->dv / Q8_BLOCK) : 0);
 }
 
 size_t WF_SIMD(wf_decode_scratch)(const wf_attention_problem *o)
@@ -80,21 +84,27 @@ void WF_SIMD(wf_decode_lay_out)(wf_decode *a, wf_carver *c, const wf_attention_p
 /* The keys of a chunk that a query sees: [begin, end), counted from key `low` of the sequence. */
 typedef struct {
     int64_t sequence, kv_head, low, begin, end;
-    const char *v[CHUNK + AHEAD]; /* rows of the visible keys; the last one repeats */
+    const char *v[CHUNK + MARGIN], *k[CHUNK + MARGIN]; /* rows; k only of q8_0 */
+    float *k_scales, *v_scales;                        /* of q8_0: [blocks of a row][CHUNK] */
 } chunk_keys;
 
-static void find_values(const wf_attention_problem *o, chunk_keys *c)
+/* Finds the visible rows of k or v. Before and after them, whole vectors and MARGIN rows repeat the
+ * first and the last one. */
+static void find_rows(const wf_attention_problem *o, const wf_view *x, const chunk_keys *c,
+                      const char **rows)
 {
-    int64_t page = o->v->dim[1], step = o->v->stride[1] * wf_type_get(o->v->type)->block_bytes;
+    int64_t page = x->dim[1], step = row_bytes(x, x->stride[1]);
     for (int64_t j = c->begin; j < c->end;) {
-        const char *row = key_row(o, o->v, c->sequence, c->kv_head, c->low + j);
+        const char *row = key_row(o, x, c->sequence, c->kv_head, c->low + j);
         /* Rows of a page are a constant stride apart. */
         int64_t stop = j + page - (c->low + j) % page;
         for (stop = stop < c->end ? stop : c->end; j < stop; j++, row += step)
-            c->v[j] = row;
+            rows[j] = row;
     }
-    for (int64_t j = 0; j < AHEAD; j++)
-        c->v[c->end + j] = c->v[c->end - 1];
+    for (int64_t j = c->begin - c->begin % WF_VL; j < c->begin; j++)
+        rows[j] = rows[c->begin];
+    for (int64_t j = 0; j < MARGIN; j++)
+        rows[c->end + j] = rows[c->end - 1];
 }
 
 /* Whether WF_VL keys, from a multiple of WF_VL on, are in one page, a constant stride apart. */
@@ -108,12 +118,11 @@ static bool pages_are_whole(const wf_attention_problem *o)
 static const char *find_keys(const wf_attention_problem *o, const scratch *s, const chunk_keys *c,
                              int64_t j, ptrdiff_t *stride)
 {
-    int64_t size = wf_type_get(o->k->type)->block_bytes;
     if (pages_are_whole(o)) {
-        *stride = (ptrdiff_t)(o->k->stride[1] * size);
+        *stride = (ptrdiff_t)row_bytes(o->k, o->k->stride[1]);
         return key_row(o, o->k, c->sequence, c->kv_head, c->low + j);
     }
-    *stride = (ptrdiff_t)(o->d * size);
+    *stride = (ptrdiff_t)row_bytes(o->k, o->d);
     for (int64_t i = 0; i < WF_VL; i++)
         if (c->begin <= j + i && j + i < c->end)
             memcpy(s->keys + i * *stride, key_row(o, o->k, c->sequence, c->kv_head, c->low + j + i),
@@ -169,6 +178,22 @@ WF_INLINE void find_dots_of(wf_type type, int64_t heads, const wf_few *f, ptrdif
         find_dots(type, DOTS, f, next, scores);
 }
 
+/* Dot products of all heads of the group with WF_VL keys, whose rows f has. */
+static void find_group(const wf_attention_problem *o, const scratch *s, wf_few *f, ptrdiff_t next,
+                       int64_t j)
+{
+    for (int64_t at = 0, heads = o->group; at < o->group; at += DOTS, heads -= DOTS) {
+        float *scores = s->scores + at * STRIDE + j;
+        f->a = s->q + at * o->d_wide;
+        if (o->k->type == WF_F32)
+            find_dots_of(WF_F32, heads, f, next, scores);
+        else if (o->k->type == WF_F16)
+            find_dots_of(WF_F16, heads, f, next, scores);
+        else
+            find_dots_of(WF_BF16, heads, f, next, scores);
+    }
+}
+
 /* Dot products of all heads of the group with the visible keys, and with the others of their
  * vectors. */
 static void find_scores(const wf_attention_problem *o, const scratch *s, const chunk_keys *c)
@@ -179,15 +204,141 @@ static void find_scores(const wf_attention_problem *o, const scratch *s, const c
         f.from = find_keys(o, s, c, j, &f.stride);
         if (pages_are_whole(o) && j + WF_VL < c->end)
             next = key_row(o, o->k, c->sequence, c->kv_head, c->low + j + WF_VL) - f.from;
+        find_group(o, s, &f, next, j);
+    }
+}
+
+/* ---- Scores of q8_0 keys ---- */
+
+/* Prefetches the visible rows from key j on, n at most. */
+static void fetch_rows(const chunk_keys *c, const char *const *rows, int64_t bytes, int64_t j,
+                       int64_t n)
+{
+    const int64_t end = j + n < c->end ? j + n : c->end;
+    for (j = j < c->begin ? c->begin : j; j < end; j++)
+        for (int64_t i = 0; i < bytes; i += 64)
+            v_prefetch(rows[j] + i);
+}
+
+/* Widens the scales of the rows from key j on, n at most. Their stores must be done before a vector
+ * of them is loaded, so this happens some keys ahead. */
+static void find_scales(const chunk_keys *c, const char *const *rows, int64_t blocks, int64_t j,
+                        int64_t n, float *to)
+{
+    const int64_t end = j + n < c->end ? j + n : c->end;
+    for (; j < end; j += WF_VL)
+        for (int64_t b = 0; b < blocks; b++) {
+            uint16_t half[WF_VL];
+            for (int i = 0; i < WF_VL; i++)
+                memcpy(&half[i], rows[j + i] + b * (int64_t)sizeof(wf_block_q8_0), sizeof *half);
+            vf_store(to + b * CHUNK + j, vf_load_f16(half));
+        }
+}
+
+/* Some vectors of q8_0 keys. */
+typedef struct {
+    const wf_few *f;      /* the queries */
+    const char *const *k; /* rows */
+    const float *scales;  /* [blocks][CHUNK] */
+} q8_keys;
+
+/* Loads integers [at, at + 16) of a block of WF_VL rows, and transposes them: word[i] has integers
+ * 4 i to 4 i + 3 of each row. */
+WF_INLINE void load_words(const char *const *rows, int64_t at, vi word[4])
+{
+    vf x[4];
+    for (int i = 0; i < 4; i++) {
+        int64_t from[WF_VL / 4];
+        for (int j = 0; j < WF_VL / 4; j++)
+            from[j] = rows[4 * j + i] - rows[0];
+        x[i] = vi_as_vf(vi_load_fours((const uint8_t *)rows[0] + at, from));
+    }
+    vf_transpose_fours(x);
+    for (int i = 0; i < 4; i++)
+        word[i] = vf_as_vi(x[i]);
+}
+
+/* Adds the products of 16 elements, from element k of the rows on. Integers are transposed before
+ * they are widened, which takes a quarter of the shuffles. */
+WF_INLINE void add_sixteen(int heads, int vectors, const q8_keys *q, int64_t k,
+                           vf sum[][WF_FEW_ROWS])
+{
+    const int64_t block = k / Q8_BLOCK;
+    const int64_t at = block * (int64_t)sizeof(wf_block_q8_0) + k % Q8_BLOCK;
+    vi word[2][4];
+    vf scale[2];
+    for (int v = 0; v < vectors; v++) {
+        scale[v] = vf_load(q->scales + block * CHUNK + v * WF_VL);
+        load_words(q->k + v * WF_VL, at + (int64_t)offsetof(wf_block_q8_0, q), word[v]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++)
+        for (int v = 0; v < vectors; v++) {
+            vi x = vi_sra(vi_shl(word[v][i / 4], 24 - i % 4 * 8), 24);
+            wf_few_add(heads, q->f, k + i, vf_mul(vi_to_vf(x), scale[v]), sum[v]);
+        }
+}
+
+/* Dot products of `heads` rows of q with `vectors` vectors of keys. */
+WF_INLINE void find_q8_dots(int heads, int vectors, const q8_keys *q, float *scores)
+{
+    vf sum[2][WF_FEW_ROWS];
+    for (int v = 0; v < vectors; v++)
+        for (int h = 0; h < heads; h++)
+            sum[v][h] = vf_zero();
+    for (int64_t k = 0; k < q->f->k; k += 16)
+        add_sixteen(heads, vectors, q, k, sum);
+    for (int v = 0; v < vectors; v++)
+        for (int h = 0; h < heads; h++)
+            vf_store(scores + h * STRIDE + v * WF_VL, sum[v][h]);
+}
+
+/* As find_dots_of. With one or two heads the sums of a vector of keys are too few to hide the
+ * latency of fma, so they take two vectors. */
+static void find_q8_dots_of(int64_t heads, int vectors, const q8_keys *q, float *scores)
+{
+    if (heads == 1 && vectors == 2)
+        find_q8_dots(1, 2, q, scores);
+    else if (heads == 1)
+        find_q8_dots(1, 1, q, scores);
+    else if (heads == 2 && vectors == 2)
+        find_q8_dots(2, 2, q, scores);
+    else if (heads == 2)
+        find_q8_dots(2, 1, q, scores);
+    else if (heads == 3)
+        find_q8_dots(3, 1, q, scores);
+    else if (heads == 4)
+        find_q8_dots(4, 1, q, scores);
+    else
+        find_q8_dots(DOTS, 1, q, scores);
+}
+
+/* Prefetches the n keys and values from key j + 2 n on, and widens the scales of those from key j + n
+ * on. */
+static void prepare_rows(const wf_attention_problem *o, const chunk_keys *c, int64_t j, int64_t n)
+{
+    fetch_rows(c, c->k, row_bytes(o->k, o->d), j + 2 * n, n);
+    fetch_rows(c, c->v, row_bytes(o->v, o->dv), j + 2 * n, n);
+    if (j + n < c->begin - c->begin % WF_VL)
+        return;
+    find_scales(c, c->k, o->d / Q8_BLOCK, j + n, n, c->k_scales);
+    find_scales(c, c->v, o->dv / Q8_BLOCK, j + n, n, c->v_scales);
+}
+
+/* find_scores for q8_0. Also prepares the values. */
+static void find_q8_scores(const wf_attention_problem *o, const scratch *s, const chunk_keys *c)
+{
+    const int64_t first = c->begin - c->begin % WF_VL, step = o->group > 2 ? WF_VL : 2 * WF_VL;
+    wf_few f = {.k = o->d, .lda = o->d_wide};
+    prepare_rows(o, c, first - 2 * step, step);
+    prepare_rows(o, c, first - step, step);
+    for (int64_t j = first; j < c->end; j += step) {
+        const q8_keys keys = {&f, c->k + j, c->k_scales + j};
+        const int vectors = step > WF_VL && j + WF_VL < c->end ? 2 : 1;
+        prepare_rows(o, c, j, step);
         for (int64_t at = 0, heads = o->group; at < o->group; at += DOTS, heads -= DOTS) {
-            float *scores = s->scores + at * STRIDE + j;
             f.a = s->q + at * o->d_wide;
-            if (o->k->type == WF_F32)
-                find_dots_of(WF_F32, heads, &f, next, scores);
-            else if (o->k->type == WF_F16)
-                find_dots_of(WF_F16, heads, &f, next, scores);
-            else
-                find_dots_of(WF_BF16, heads, &f, next, scores);
+            find_q8_dots_of(heads, vectors, &keys, s->scores + at * STRIDE + j);
         }
     }
 }
@@ -241,12 +392,33 @@ typedef struct {
     int64_t ld;
 } value_sums;
 
+/* Prefetches nv vectors, from element `at` of the row on. find_q8_scores has prefetched q8_0. */
+WF_INLINE void fetch_values(wf_type type, int nv, const char *row, int64_t at)
+{
+    const int64_t size = (int64_t)wf_gemm_size(type);
+    for (int64_t i = 0; type != WF_Q8_0 && i < nv * WF_VL * size; i += 64)
+        v_prefetch(row + at * size + i);
+}
+
+/* Loads nv vectors of the values of key j, from element `at` on, the last with `last` elements. */
+WF_INLINE void load_values(wf_type type, int nv, int last, const chunk_keys *c, int64_t j,
+                           int64_t at, vf x[VALUES])
+{
+    const char *row = c->v[j];
+    for (int i = 0; i < nv; i++, at += WF_VL)
+        if (type == WF_Q8_0)
+            x[i] = vf_mul(load_integers(row, at), vf_set(c->v_scales[at / Q8_BLOCK * CHUNK + j]));
+        else if (last < WF_VL)
+            x[i] = vf_load_as_n(type, row + at * (int64_t)wf_gemm_size(type), last);
+        else
+            x[i] = vf_load_as(type, row + at * (int64_t)wf_gemm_size(type));
+}
+
 /* Sums nv vectors of values, the last with `last` elements, from element `at` of the rows on; and
  * also p, if `totals`. heads, nv and totals are constants. */
 WF_INLINE void add_values(wf_type type, int heads, int nv, bool totals, int last,
                           const chunk_keys *c, int64_t at, const value_sums *s)
 {
-    int64_t size = (int64_t)wf_gemm_size(type), step = WF_VL * size;
     vf to[HEADS][VALUES], total[HEADS], part[HEADS];
     for (int h = 0; h < heads; h++) {
         total[h] = vf_zero();
@@ -262,13 +434,9 @@ WF_INLINE void add_values(wf_type type, int heads, int nv, bool totals, int last
                 to[h][i] = vf_mul(to[h][i], by);
         }
         for (; j < end; j++) {
-            const char *row = c->v[j] + at * size;
             vf x[VALUES];
-            for (int64_t i = 0; i < nv * step; i += 64)
-                v_prefetch(c->v[j + AHEAD] + at * size + i);
-            for (int i = 0; i < nv; i++)
-                x[i] = last < WF_VL ? vf_load_as_n(type, row + i * step, last)
-                                    : vf_load_as(type, row + i * step);
+            fetch_values(type, nv, c->v[j + AHEAD], at);
+            load_values(type, nv, last, c, j, at, x);
             for (int h = 0; h < heads; h++) {
                 vf p = vf_set(s->p[h * STRIDE + j]);
                 if (totals)
@@ -328,7 +496,10 @@ static void run_chunk(const wf_attention_problem *o, const chunk_keys *c, const 
                       float *partial)
 {
     int64_t size = partial_size(o);
-    find_scores(o, s, c);
+    if (o->quantized)
+        find_q8_scores(o, s, c);
+    else
+        find_scores(o, s, c);
     for (int64_t h = 0; h < o->group; h++)
         partial[h * size] = softmax(o, c, s->scores + h * STRIDE, s->by + h * FACTORS);
     for (int64_t at = 0, heads = o->group; at < o->group; at += HEADS, heads -= HEADS) {
@@ -340,6 +511,8 @@ static void run_chunk(const wf_attention_problem *o, const chunk_keys *c, const 
             sum_values_of(WF_F32, heads, c, o->dv, &sums);
         else if (o->v->type == WF_F16)
             sum_values_of(WF_F16, heads, c, o->dv, &sums);
+        else if (o->v->type == WF_Q8_0)
+            sum_values_of(WF_Q8_0, heads, c, o->dv, &sums);
         else
             sum_values_of(WF_BF16, heads, c, o->dv, &sums);
     }
@@ -389,6 +562,8 @@ static void run_chunks(void *arg, int64_t begin, int64_t end, int thread)
     scratch s;
     chunk_keys c;
     lay_out(&s, &carver, o);
+    c.k_scales = s.k_scales;
+    c.v_scales = s.v_scales;
     for (int64_t item = begin; item < end; item++) {
         int64_t i = item / o->kv_heads;
         c.kv_head = item % o->kv_heads;
@@ -402,7 +577,9 @@ static void run_chunks(void *arg, int64_t begin, int64_t end, int thread)
                 continue;
             c.begin -= low;
             c.end -= low;
-            find_values(o, &c);
+            find_rows(o, o->v, &c, c.v);
+            if (o->quantized)
+                find_rows(o, o->k, &c, c.k);
             load_queries(o, &s, t, c.kv_head);
             run_chunk(o, &c, &s,
                       partial_of(o, a, a->queries[c.sequence] + t - o->start[c.sequence], index,

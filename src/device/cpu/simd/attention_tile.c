@@ -22,6 +22,7 @@ void WF_SIMD(wf_attention_open)(wf_attention_problem *o, const wf_node *n, int f
     o->group = o->kv_heads > 0 ? q->d[1] / o->kv_heads : 0;
     o->dv = v->d[v->n - 1];
     o->paged = paged;
+    o->quantized = n->in[first + 1]->type == WF_Q8_0;
     o->keys = paged ? n->in[first + 5]->shape.d[1] * k->d[1] : o->n;
     o->d_wide = round_up(o->d, WF_VL);
     o->dv_wide = round_up(o->dv, WF_VL);
