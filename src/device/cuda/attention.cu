@@ -9,20 +9,20 @@
  * columns into at most WIDTH elements of a head. Wider heads use several blocks, which repeat the
  * scores. No two blocks add to one sum, so the summation order depends on the shape only.
  *
- * Forward: rows are lanes, columns are keys; softmax is online (running maximum and sum). dq: the
- * same rows and columns. dk and dv: rows are keys, columns are lanes. delta, one value per lane, is
+ * Forward: rows are lanes, columns are a group of keys; attention.cuh defines the order of sums. dq:
+ * the same rows and columns. dk and dv: rows are keys, columns are lanes. delta, one value per lane, is
  * computed first into the workspace. Scores never exist in global memory.
  */
 #include "device/cuda/attention.cuh"
 #include "device/cuda/flash_launch.h"
 
 enum {
-    TILE = 64,          /* rows and columns of scores per block */
-    THREADS = 256,      /* 16 x 16, each with 4 x 4 pairs: rows y + 16 i, columns x + 16 j */
-    SIDE = 16,          /* threads along each side */
-    EACH = TILE / SIDE, /* rows and columns per thread */
-    DEPTH = 32,         /* elements of a row per step of a dot product */
-    FEW = 16            /* rows of values in shared memory at once */
+    TILE = WF_ATTENTION_GROUP, /* rows and columns of scores per block */
+    THREADS = 256,             /* 16 x 16, each with 4 x 4 pairs: rows y + 16 i, columns x + 16 j */
+    SIDE = 16,                 /* threads along each side */
+    EACH = TILE / SIDE,        /* rows and columns per thread */
+    DEPTH = 32,                /* elements of a row per step of a dot product */
+    FEW = 16                   /* rows of values in shared memory at once */
 };
 
 /* TILE rows or columns of scores; offsets are negative for missing ones. */
@@ -198,7 +198,7 @@ static __device__ void multiply(shared &sh, float (&sum)[EACH][EACH], const wf_a
             for (int i = 0; i < EACH; i++)
 #pragma unroll
                 for (int j = 0; j < EACH; j++)
-                    sum[i][j] += u[i] * v[j];
+                    sum[i][j] = __fmaf_rn(u[i], v[j], sum[i][j]);
         }
     }
 }
@@ -231,7 +231,7 @@ static __device__ void add_values(shared &sh, float (&sum)[EACH][WIDTH / SIDE],
                 const float v = sh.values[r * WIDTH + x + c * SIDE];
 #pragma unroll
                 for (int i = 0; i < EACH; i++)
-                    sum[i][c] += p[i] * v;
+                    sum[i][c] = __fmaf_rn(p[i], v, sum[i][c]);
             }
         }
     }
@@ -250,13 +250,13 @@ static __device__ void store_sums(shared &sh, const float (&sum)[EACH][WIDTH / S
             const int64_t begin = sh.row.out[y + i * SIDE];
             if (begin >= 0 && at + x + c * SIDE < length)
                 wf_attention_store(to.type, to.data, begin + at + x + c * SIDE,
-                                   sum[i][c] * factor[i]);
+                                   wf_attention_result(sum[i][c], factor[i]));
         }
 }
 
 /* ---- Forward ---- */
 
-/* Online softmax of a row, shared by 16 neighbouring threads. */
+/* Softmax of a row so far, shared by 16 neighbouring threads. */
 typedef struct {
     float most, sum;
 } running;
@@ -278,17 +278,17 @@ static __device__ __forceinline__ float side_sum(float x)
     return x;
 }
 
-/* Turns scores into unnormalized probabilities in sh.pairs and rescales the running sums by e^(old
- * maximum - new maximum). */
-template <int WIDTH>
+/* Turns the scores of a group of keys into unnormalized probabilities in sh.pairs, and merges their
+ * sums. The values have yet to be merged by m. */
 static __device__ void soften(const wf_attention_problem &a, shared &sh, float (&s)[EACH][EACH],
-                              running (&r)[EACH], float (&sum)[EACH][WIDTH / SIDE])
+                              running (&r)[EACH], wf_attention_merging (&m)[EACH])
 {
+    static_assert(EACH == 4, "four columns per thread are added below");
     const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int row = y + i * SIDE;
-        float most = r[i].most, more = 0;
+        float most = -INFINITY, p[EACH];
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
             const int column = x + j * SIDE;
@@ -299,20 +299,31 @@ static __device__ void soften(const wf_attention_problem &a, shared &sh, float (
             most = fmaxf(most, s[i][j]);
         }
         most = side_max(most);
-        /* A row without visible keys so far keeps p = 0 and shrink = 0, not NaN. */
-        const float base = most == -INFINITY ? 0.0f : most, shrink = expf(r[i].most - base);
+        const float base = wf_attention_base(most);
 #pragma unroll
-        for (int j = 0; j < EACH; j++) {
-            const float p = expf(s[i][j] - base);
-            sh.pairs[row][x + j * SIDE] = p;
-            more += p;
-        }
-        r[i].most = most;
-        r[i].sum = r[i].sum * shrink + side_sum(more);
+        for (int j = 0; j < EACH; j++)
+            sh.pairs[row][x + j * SIDE] = p[j] = expf(s[i][j] - base);
+        /* Keys 32 apart, then 16; side_sum adds the rest. */
+        const float sum = side_sum(__fadd_rn(__fadd_rn(p[0], p[2]), __fadd_rn(p[1], p[3])));
+        m[i] = wf_attention_merging_of(r[i].most, most);
+        r[i].most = m[i].most;
+        r[i].sum = wf_attention_merge(m[i], r[i].sum, sum);
+    }
+}
+
+/* Merges the values of a group of keys. */
+template <int WIDTH>
+static __device__ void merge_values(const wf_attention_problem &a, shared &sh,
+                                    float (&sum)[EACH][WIDTH / SIDE],
+                                    const wf_attention_merging (&m)[EACH], int at)
+{
+    float group[EACH][WIDTH / SIDE] = {};
+    add_values<WIDTH>(sh, group, a.v, sh.column.second, at, a.d_v);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
 #pragma unroll
         for (int c = 0; c < WIDTH / SIDE; c++)
-            sum[i][c] *= shrink;
-    }
+            sum[i][c] = wf_attention_merge(m[i], sum[i][c], group[i][c]);
 }
 
 /* Computes o and lse of one tile of lanes, for elements [at, at + WIDTH) of a head. */
@@ -325,6 +336,7 @@ static __device__ void attend(const wf_attention_problem &a, shared &sh,
     find_bounds(sh);
     float sum[EACH][WIDTH / SIDE] = {}, pairs[EACH][EACH], factor[EACH];
     running r[EACH];
+    wf_attention_merging m[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++)
         r[i] = {-INFINITY, 0};
@@ -338,17 +350,17 @@ static __device__ void attend(const wf_attention_problem &a, shared &sh,
         if (!any)
             continue;
         multiply(sh, pairs, a.q, sh.row.first, a.k, sh.column.first, a.d);
-        soften<WIDTH>(a, sh, pairs, r, sum);
-        add_values<WIDTH>(sh, sum, a.v, sh.column.second, at, a.d_v);
+        soften(a, sh, pairs, r, m);
+        merge_values<WIDTH>(a, sh, sum, m, at);
     }
     const int x = (int)threadIdx.x % SIDE, y = (int)threadIdx.x / SIDE;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-        factor[i] = r[i].sum == 0 ? 0.0f : 1 / r[i].sum; /* no visible key: the result is 0 */
+        factor[i] = wf_attention_factor(r[i].sum);
         const int64_t lane = s.first + y + i * SIDE, token = s.begin + lane / a.group;
         if (a.lse && at == 0 && x == 0 && token < s.end) /* one block and one thread per row */
             a.lse[token * a.lse_row + kv_head * a.group + lane % a.group] =
-                r[i].sum == 0 ? -INFINITY : r[i].most + logf(r[i].sum);
+                wf_attention_lse(r[i].most, r[i].sum);
     }
     if (a.o.data)
         store_sums<WIDTH>(sh, sum, factor, a.o, at, a.d_v);
@@ -357,7 +369,7 @@ static __device__ void attend(const wf_attention_problem &a, shared &sh,
 /* Blocks: parts of the head for each kv head for each tile; last tiles first, since they see most
  * keys. */
 template <int WIDTH>
-static __global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS, 2)
     attention_forward(const wf_attention_problem a, int64_t tiles)
 {
     __shared__ shared sh;
@@ -596,7 +608,8 @@ static wf_status launch(const wf_launch *l)
 
 /* clang-format off */
 extern "C" const wf_kernel wf_cuda_attention_kernels[] = {
-    {.op = WF_OP_attention, .name = "plain", .types = WF_TYPES_FLOAT, .strided = true, .launch = launch},
+    {.op = WF_OP_attention, .name = "plain", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_FLOAT,
+     .strided = true, .launch = launch},
     {.op = WF_OP_attention_grad, .name = "plain", .types = WF_TYPES_FLOAT, .strided = true, .strided_out = 7,
      .workspace = wf_attention_workspace, .launch = launch},
     {},

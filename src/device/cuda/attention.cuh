@@ -3,6 +3,20 @@
  * attention.cuh - parameters of the f32 attention kernels, and the mapping of tokens to sequences
  * and keys. Covers all that the ops allow: mixed types, any head size, positions in any order, page
  * pools.
+ *
+ * Both forward kernels, attention.cu and attention_few.cu, sum in one order. So the bits of a query
+ * depend only on the query and on the keys and values that it sees, not on the other queries of the
+ * run, which decide the kernel. Keys are counted from the first one of the sequence and divided
+ * into groups of WF_ATTENTION_GROUP:
+ *
+ *     score(j) = q . k, a chain of __fmaf_rn over D
+ *     m = max of the scores of a group, p(j) = e^(score(j) - m)
+ *     sum = of p: keys 32 apart, then 16, 8, 4, 2, 1 apart
+ *     value = of p v, a chain of __fmaf_rn over the keys
+ *
+ * Groups are merged in ascending order (wf_attention_merging). A hidden key has p = 0 and a group
+ * of hidden keys changes nothing, so kernels may skip them. They may differ in the sign of a zero,
+ * which wf_attention_result removes.
  */
 #ifndef WF_DEVICE_CUDA_ATTENTION_CUH
 #define WF_DEVICE_CUDA_ATTENTION_CUH
@@ -10,6 +24,8 @@
 #include <math.h>
 
 #include "device/cuda/kernels.cuh"
+
+#define WF_ATTENTION_GROUP 64
 
 /* Rows of elements, addressed by page, row in the page, and head. */
 typedef struct {
@@ -128,11 +144,60 @@ static __device__ __forceinline__ bool wf_attention_sees(const wf_attention_prob
     return !(a.causal && key > query) && !(a.window > 0 && query - key >= a.window);
 }
 
+/* ---- Online softmax ----
+ *
+ * nvcc may fuse a * b + c, and decides it in every kernel anew. It never fuses the intrinsics that
+ * end with _rn, so the kernels round alike. */
+
 static __device__ __forceinline__ float wf_attention_score(const wf_attention_problem &a,
                                                            float product)
 {
-    const float s = product * a.scale;
-    return a.cap != 0 ? a.cap * tanhf(s / a.cap) : s;
+    const float s = __fmul_rn(product, a.scale);
+    return a.cap != 0 ? __fmul_rn(a.cap, tanhf(s / a.cap)) : s;
+}
+
+/* How wf_attention_merge adds the sums of a group to those of the groups before it. */
+typedef struct {
+    float most;       /* max of the scores so far */
+    float keep, take; /* factors of the sums so far and of the group's */
+} wf_attention_merging;
+
+/* The exponent of e is score - base. Without a visible key the base is 0, because -Inf - -Inf is
+ * NaN. */
+static __device__ __forceinline__ float wf_attention_base(float most)
+{
+    return most == -INFINITY ? 0.0f : most;
+}
+
+/* Maxima of the groups before, and of this group; -Inf if no key is visible. */
+static __device__ __forceinline__ wf_attention_merging wf_attention_merging_of(float before,
+                                                                               float group)
+{
+    const float most = fmaxf(before, group), base = wf_attention_base(most);
+    return {most, expf(before - base), expf(group - base)};
+}
+
+static __device__ __forceinline__ float wf_attention_merge(const wf_attention_merging &m,
+                                                           float before, float group)
+{
+    return __fmaf_rn(before, m.keep, __fmul_rn(group, m.take));
+}
+
+/* Multiplies the sums of values at the end. Without a visible key the result is 0. */
+static __device__ __forceinline__ float wf_attention_factor(float sum)
+{
+    return sum == 0 ? 0.0f : 1 / sum;
+}
+
+/* Adding 0 turns -0 into 0. */
+static __device__ __forceinline__ float wf_attention_result(float value, float factor)
+{
+    return __fadd_rn(__fmul_rn(value, factor), 0.0f);
+}
+
+static __device__ __forceinline__ float wf_attention_lse(float most, float sum)
+{
+    return sum == 0 ? -INFINITY : __fadd_rn(most, logf(sum));
 }
 
 /* ---- Host ---- */

@@ -2,28 +2,31 @@
 /*
  * attention_few.cu - decode attention: few tokens, many keys, one block per token and head.
  *
- * The warps of a block take turns at groups of 32 keys. Each lane scores one key; then each lane
- * owns some elements of the output and the warp iterates over the keys. Finally the warps' partial
- * results are combined in order.
+ * In a round each warp of the block takes a group of keys, and the next warp the next group. Each
+ * lane scores two keys; then each lane owns some elements of the output and the warp iterates over
+ * the keys. After a round the warps' parts are merged in order. attention.cuh defines the order of
+ * all sums; attention.cu has the same.
  *
- * q [N, H, D] with N <= 8; k and v packed or in page pools. Warp w takes keys 32 w, 32 w + 512,
- * ...: the order depends on the number of keys only. Memory traffic is k and v once per query head.
+ * q [N, H, D] with N <= 8; k and v packed or in page pools. Memory traffic is k and v once per
+ * query head.
  */
 #include "device/cuda/attention.cuh"
 
 enum {
-    TOKENS = 8,
-    /* most tokens */
+    TOKENS = 8, /* most tokens */
     THREADS = 512,
     WARPS = THREADS / 32,
-    WIDTH = 256 /* largest head size */
+    WIDTH = 256,                /* largest head size */
+    GROUP = WF_ATTENTION_GROUP, /* keys of a warp in a round: two per lane */
+    ROUND = WARPS * GROUP       /* keys of a block in a round */
 };
 
-typedef struct {
+/* Parts of the warps have two buffers: while one is merged, warps write the other. */
+template <int PARTS> struct shared {
     float q[WIDTH];
-    float most[WARPS], sum[WARPS]; /* max of the scores; sum of e^(score - most) */
-    float value[WARPS][WIDTH];     /* sum of e^(score - most) v */
-} shared;
+    float most[2][WARPS], sum[2][WARPS];
+    float value[2][WARPS][32 * PARTS];
+};
 
 /* Offsets of key j in k and v; negative if the token cannot see it. An invalid page is a fault. */
 static __device__ __forceinline__ longlong2 find_key(const wf_attention_problem &a,
@@ -46,6 +49,13 @@ static __device__ __forceinline__ longlong2 find_key(const wf_attention_problem 
                           wf_attention_offset(a.v, page, row, kv_head));
 }
 
+/* The first key of the first group that the token may see: groups behind its window change nothing. */
+static __device__ __forceinline__ int64_t first_group(const wf_attention_problem &a, int token)
+{
+    const int64_t behind = a.positions[token] - a.window + 1;
+    return a.table && a.window > 0 && behind > 0 ? behind / GROUP * GROUP : 0;
+}
+
 /* W: elements per load. */
 template <typename T, int W>
 static __device__ __forceinline__ float dot(const float *q, const T *k, int d)
@@ -56,62 +66,101 @@ static __device__ __forceinline__ float dot(const float *q, const T *k, int d)
         const wf_pack<T, W> x = wf_load_pack<T, W>(k + i);
 #pragma unroll
         for (int e = 0; e < W; e++)
-            sum += q[i + e] * wf_load(x.x[e]);
+            sum = __fmaf_rn(q[i + e], wf_load(x.x[e]), sum);
     }
     return sum;
 }
 
-/* Processes a warp's keys. PARTS: output elements per lane, 32 apart. */
+/* Adds the values of 32 keys, each a lane's offset and weight, in order. */
+template <typename T, int PARTS>
+static __device__ __forceinline__ void add_values(const T *v, int64_t offset, float p, int length,
+                                                  float (&value)[PARTS])
+{
+    const int lane = (int)threadIdx.x % 32;
+#pragma unroll 32 / PARTS
+    for (int i = 0; i < 32; i++) {
+        const int64_t from = __shfl_sync(0xffffffffu, (long long)offset, i);
+        const float weight = __shfl_sync(0xffffffffu, p, i);
+#pragma unroll
+        for (int c = 0; c < PARTS; c++)
+            if (from >= 0 && lane + 32 * c < length)
+                value[c] = __fmaf_rn(weight, wf_load(v[from + lane + 32 * c]), value[c]);
+    }
+}
+
+/* Computes this warp's part of a round: the group of keys [first, first + GROUP). PARTS: output
+ * elements per lane, 32 apart. */
 template <typename T, int W, int PARTS>
-static __device__ __forceinline__ void attend(const wf_attention_problem &a, shared &sh,
-                                              const wf_attention_stretch &s, int token, int kv_head)
+static __device__ __forceinline__ void attend(const wf_attention_problem &a, shared<PARTS> &sh,
+                                              const wf_attention_stretch &s, int token, int kv_head,
+                                              int64_t first, int64_t keys, int buffer)
 {
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int position = a.positions[token];
-    const int64_t keys = wf_attention_keys(a, s);
     const T *k = (const T *)a.k.data, *v = (const T *)a.v.data;
-    float most = -INFINITY, sum = 0, value[PARTS] = {};
-    /* Keys of one group are scored in parallel, then added one after the other. */
-    for (int64_t first = warp * 32; first < keys; first += THREADS) {
-        longlong2 at = make_longlong2(-1, -1);
-        if (first + lane < keys)
-            at = find_key(a, s, kv_head, position, first + lane);
-        const float x =
-            at.x < 0 ? -INFINITY : wf_attention_score(a, dot<T, W>(sh.q, k + at.x, a.d));
-        /* -Inf as long as no key is visible. */
-        const float high = fmaxf(most, wf_warp_max(x)), base = high == -INFINITY ? 0.0f : high;
-        const float p = expf(x - base), shrink = expf(most - base);
-        most = high;
-        sum = sum * shrink + wf_warp_sum(p);
+    longlong2 at[2];
+    float x[2], p[2], value[PARTS] = {};
 #pragma unroll
-        for (int c = 0; c < PARTS; c++)
-            value[c] *= shrink;
-#pragma unroll 8
-        for (int i = 0; i < 32; i++) {
-            /* The value's offset and weight of lane i's key. */
-            const int64_t from = __shfl_sync(0xffffffffu, (long long)at.y, i);
-            const float weight = __shfl_sync(0xffffffffu, p, i);
-#pragma unroll
-            for (int c = 0; c < PARTS; c++)
-                if (from >= 0 && lane + 32 * c < a.d_v)
-                    value[c] += weight * wf_load(v[from + lane + 32 * c]);
-        }
+    for (int h = 0; h < 2; h++) {
+        const int64_t j = first + 32 * h + lane;
+        at[h] = j < keys ? find_key(a, s, kv_head, position, j) : make_longlong2(-1, -1);
+        x[h] = at[h].x < 0 ? -INFINITY : wf_attention_score(a, dot<T, W>(sh.q, k + at[h].x, a.d));
     }
+    const float most = wf_warp_max(fmaxf(x[0], x[1])), base = wf_attention_base(most);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        p[h] = expf(x[h] - base);
+    const float sum = wf_warp_sum(__fadd_rn(p[0], p[1]));
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        if (first + 32 * h < keys)
+            add_values<T, PARTS>(v, at[h].y, p[h], a.d_v, value);
     if (lane == 0) {
-        sh.most[warp] = most;
-        sh.sum[warp] = sum;
+        sh.most[buffer][warp] = most;
+        sh.sum[buffer][warp] = sum;
     }
 #pragma unroll
     for (int c = 0; c < PARTS; c++)
-        sh.value[warp][lane + 32 * c] = value[c];
+        sh.value[buffer][warp][lane + 32 * c] = value[c];
+}
+
+/* The sums so far; value is that of the element of the thread's index. */
+typedef struct {
+    float most, sum, value;
+} total;
+
+/* Merges the parts of a round, in order, for warps with elements. Each lane computes the factors of
+ * one part. */
+template <int PARTS>
+static __device__ __forceinline__ void merge(const shared<PARTS> &sh, int buffer, total &t)
+{
+    const int lane = (int)threadIdx.x % 32, c = (int)threadIdx.x;
+    const float most = lane < WARPS ? sh.most[buffer][lane] : -INFINITY;
+    float high = most; /* of the parts up to this lane's */
+#pragma unroll
+    for (int step = 1; step < WARPS; step *= 2) {
+        const float lower = __shfl_up_sync(0xffffffffu, high, step);
+        high = lane >= step ? fmaxf(high, lower) : high;
+    }
+    const float lower = __shfl_up_sync(0xffffffffu, high, 1);
+    const wf_attention_merging mine =
+        wf_attention_merging_of(lane > 0 ? fmaxf(t.most, lower) : t.most, most);
+#pragma unroll
+    for (int w = 0; w < WARPS; w++) {
+        const wf_attention_merging m = {0, __shfl_sync(0xffffffffu, mine.keep, w),
+                                        __shfl_sync(0xffffffffu, mine.take, w)};
+        t.sum = wf_attention_merge(m, t.sum, sh.sum[buffer][w]);
+        t.value = wf_attention_merge(m, t.value, sh.value[buffer][w][c]);
+    }
+    t.most = __shfl_sync(0xffffffffu, mine.most, WARPS - 1);
 }
 
 template <typename T, int W, int PARTS>
 static __global__ void __launch_bounds__(THREADS) attention_few(const wf_attention_problem a)
 {
-    __shared__ shared sh;
+    __shared__ shared<PARTS> sh;
     const int token = (int)blockIdx.x / a.heads, head = (int)blockIdx.x % a.heads;
-    const int c = (int)threadIdx.x;
+    const int c = (int)threadIdx.x, warp = c / 32;
     wf_attention_check(a);
     if (c < a.d)
         sh.q[c] =
@@ -119,22 +168,20 @@ static __global__ void __launch_bounds__(THREADS) attention_few(const wf_attenti
     __syncthreads(); /* q is complete */
     const wf_attention_stretch s =
         wf_attention_find(a, [&](int number) { return wf_attention_boundary(a, number) <= token; });
-    attend<T, W, PARTS>(a, sh, s, token, head / a.group);
-    __syncthreads(); /* all warps have stored their parts */
-    float most = -INFINITY, sum = 0, value = 0;
-    for (int w = 0; w < WARPS; w++)
-        most = fmaxf(most, sh.most[w]);
-    for (int w = 0; w < WARPS; w++) {
-        /* A warp without keys has most = -Inf and share 0. */
-        const float share = expf(sh.most[w] - (most == -INFINITY ? 0.0f : most));
-        sum += sh.sum[w] * share;
-        value += c < 32 * PARTS ? sh.value[w][c] * share : 0.0f;
+    const int64_t keys = wf_attention_keys(a, s);
+    total t = {-INFINITY, 0, 0};
+    int buffer = 0;
+    for (int64_t first = first_group(a, token); first < keys; first += ROUND, buffer = 1 - buffer) {
+        attend<T, W, PARTS>(a, sh, s, token, head / a.group, first + warp * GROUP, keys, buffer);
+        __syncthreads(); /* all parts are stored, and all threads have merged the round before */
+        if (c < 32 * PARTS)
+            merge<PARTS>(sh, buffer, t);
     }
     if (a.lse && c == 0)
-        a.lse[token * a.lse_row + head] = sum == 0 ? -INFINITY : most + logf(sum);
+        a.lse[token * a.lse_row + head] = wf_attention_lse(t.most, t.sum);
     if (a.o.data && c < a.d_v)
         wf_attention_store(a.o.type, a.o.data, wf_attention_offset(a.o, 0, token, head) + c,
-                           sum == 0 ? 0.0f : value / sum);
+                           wf_attention_result(t.value, wf_attention_factor(t.sum)));
 }
 
 /* ---- Launch ---- */
@@ -177,6 +224,7 @@ static wf_status launch(const wf_launch *l)
 
 /* clang-format off */
 extern "C" const wf_kernel wf_cuda_attention_few_kernels[] = {
-    {.op = WF_OP_attention, .name = "few", .types = WF_TYPES_FLOAT, .strided = true, .accepts = accepts, .launch = launch},
+    {.op = WF_OP_attention, .name = "few", .types = WF_TYPES_FLOAT, .weights = WF_TYPES_FLOAT,
+     .strided = true, .accepts = accepts, .launch = launch},
     {},
 };
