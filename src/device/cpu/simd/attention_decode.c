@@ -194,6 +194,16 @@ static void find_group(const wf_attention_problem *o, const scratch *s, wf_few *
     }
 }
 
+/* Prefetches the visible values of WF_VL keys from key j on into the second cache: the keys of a
+ * chunk take long enough to hide the memory's latency. */
+static void fetch_ahead(const wf_attention_problem *o, const chunk_keys *c, int64_t j)
+{
+    const int64_t bytes = row_bytes(o->v, o->dv), end = j + WF_VL < c->end ? j + WF_VL : c->end;
+    for (j = j < c->begin ? c->begin : j; j < end; j++)
+        for (int64_t i = 0; i < bytes; i += 64)
+            v_prefetch_far(c->v[j] + i);
+}
+
 /* Dot products of all heads of the group with the visible keys, and with the others of their
  * vectors. */
 static void find_scores(const wf_attention_problem *o, const scratch *s, const chunk_keys *c)
@@ -204,6 +214,7 @@ static void find_scores(const wf_attention_problem *o, const scratch *s, const c
         f.from = find_keys(o, s, c, j, &f.stride);
         if (pages_are_whole(o) && j + WF_VL < c->end)
             next = key_row(o, o->k, c->sequence, c->kv_head, c->low + j + WF_VL) - f.from;
+        fetch_ahead(o, c, j);
         find_group(o, s, &f, next, j);
     }
 }
