@@ -188,7 +188,7 @@ endforeach()
 set(tests bad_data:BAD_DATA)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     list(APPEND tests parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
-        device_train:TRAIN copies:COPIES windows:WINDOWS)
+        device_train:TRAIN copies:COPIES windows:WINDOWS engine:ENGINE exact:EXACT)
 endif()
 foreach(name IN LISTS tests)
     string(REPLACE ":" ";" name ${name})
@@ -205,6 +205,15 @@ set_property(TEST bad_data_cuda_hopper APPEND PROPERTY
     ENVIRONMENT WEFT_BAD_DATA_DEVICE=cuda WEFT_EMULATED_CAPABILITY=90)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # takes minutes
+    # Batch exactness, for both generations of kernels: a sample, and in the long tests all cases.
+    foreach(row IN ITEMS cuda_hopper:90: cuda_emulated_long:80:WEFT_ALL_CASES=1 cuda_hopper_long:90:WEFT_ALL_CASES=1)
+        string(REGEX MATCH "(.*):(.*):(.*)" row ${row})
+        set(name exact_${CMAKE_MATCH_1})
+        set(variables WEFT_EXACT_DEVICE=cuda WEFT_EMULATED_CAPABILITY=${CMAKE_MATCH_2} ${CMAKE_MATCH_3})
+        weft_emulated_test(${name} test_exact_emulated)
+        set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${variables})
+    endforeach()
+    set_tests_properties(exact_cuda_emulated_long exact_cuda_hopper_long PROPERTIES TIMEOUT 7200 LABELS long)
 endif()
 
 # Applies the walk-throughs of docs/architecture.md and compiles the emulated device again: takes minutes.

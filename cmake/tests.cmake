@@ -123,6 +123,7 @@ endfunction()
 
 # Whole models on a device with kernels for core ops only.
 weft_test_again(parity_core test_parity WEFT_PARITY_DEVICE=core)
+weft_test_again(engine_check test_engine WEFT_ENGINE_DEVICE=check)
 # Sanitized, the test "windows" covers these kernels: it also runs on a device of core ops.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     weft_test_again(windows_reference test_windows WEFT_CPU=reference)
@@ -163,7 +164,8 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     weft_test_again(resume_kill_long test_resume_kill WEFT_KILLS=240)
     weft_test_again(smollm2_lora_long test_smollm2_lora WEFT_SEEDS=3)
     weft_test_again(exact_all_long test_exact WEFT_ALL_CASES=1)
-    set_tests_properties(resume_kill_long smollm2_lora_long exact_all_long PROPERTIES TIMEOUT 7200 LABELS long)
+    weft_test_again(engine_rules_all_long test_engine_rules WEFT_ALL_CASES=1)
+    set_tests_properties(resume_kill_long smollm2_lora_long exact_all_long engine_rules_all_long PROPERTIES TIMEOUT 7200 LABELS long)
 else()
     # Sanitized, these tests run a quarter of their cases and print the seed (tests/support.h).
     foreach(name IN ITEMS selftest check op_passes random_passes memory bpe_train)
@@ -193,6 +195,8 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     foreach(set IN LISTS WEFT_SIMD_SETS WEFT_TILE_SETS ITEMS reference)
         weft_test_on(${set} selftest test_selftest test_all_ops_on_the_cpu)
         weft_test_on(${set} quant_packed test_quant_packed)
+        weft_test_on(${set} engine test_engine)
+        weft_test_on(${set} kv_blocks test_kv_blocks)
     endforeach()
 endif()
 

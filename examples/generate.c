@@ -16,7 +16,7 @@ static wf_status answer(wf_ctx *ctx, wf_device *device, const char *path, const 
     const wf_message message = {.role = "user", .content = question};
     wf_request request = {.limit = 200};
     wf_model *model = NULL;
-    wf_generator *generator = NULL;
+    wf_engine *engine = NULL;
     wf_sequence *sequence = NULL;
     int32_t *ids = NULL;
     size_t count, bytes;
@@ -26,12 +26,12 @@ static wf_status answer(wf_ctx *ctx, wf_device *device, const char *path, const 
     wf_model_sampling(model, &request.sampling); /* the model's temperature, top-k, ... */
     if ((status = wf_model_chat(model, ctx, &message, 1, NULL, &ids, &count)) != WF_OK)
         goto done;
-    if ((status = wf_generator_new(device, model, NULL, &generator)) != WF_OK)
+    if ((status = wf_engine_new(device, model, NULL, &engine)) != WF_OK)
         goto done;
-    if ((status = wf_sequence_new(generator, ids, count, &request, &sequence)) != WF_OK)
+    if ((status = wf_engine_submit(engine, ids, count, &request, &sequence)) != WF_OK)
         goto done;
     for (bool busy = true; busy;) {
-        if ((status = wf_generator_step(generator, &busy)) != WF_OK)
+        if ((status = wf_engine_step(engine, &busy)) != WF_OK)
             goto done;
         const char *text = wf_sequence_text(sequence, &bytes);
         fwrite(text, 1, bytes, stdout);
@@ -39,7 +39,7 @@ static wf_status answer(wf_ctx *ctx, wf_device *device, const char *path, const 
     }
 done: /* in reverse order; all of these accept NULL */
     wf_sequence_free(sequence);
-    wf_generator_free(generator);
+    wf_engine_free(engine);
     wf_ids_free(ctx, ids);
     wf_model_close(model);
     return status;

@@ -10,7 +10,7 @@
  *     wf_input, wf_state,        session: the states (parameters, optimizer moments, KV caches)
  *     wf_linear, wf_grad, ...    that the executables of one device share
  *
- * Two higher levels use it: a generator (wf_generator_new) runs a model from a file, and a trainer
+ * Two higher levels use it: an engine (wf_engine_new) runs a model from a file, and a trainer
  * (wf_trainer_new, wf_train) trains one.
  *
  * Errors
@@ -184,7 +184,7 @@ WF_API const char *wf_device_kind(int index);
  * "pjrt:PLUGIN.so", "pjrt:PLUGIN.so,name=value,..." (options of the plugin). `weft devices` lists
  * all kinds and their options. */
 WF_API wf_status wf_device_open(wf_ctx *ctx, const char *spec, wf_device **out);
-/* Free the device's sessions, generators and trainers first. A generator and a trainer hold one
+/* Free the device's sessions, engines and trainers first. An engine and a trainer hold one
  * session each. A device that still has sessions stays open, and a message is logged as
  * WF_LOG_ERROR. Close it again later. */
 WF_API void wf_device_close(wf_device *device);
@@ -360,7 +360,7 @@ WF_API wf_value *wf_attention(wf_graph *g, wf_value *q, wf_value *k, wf_value *v
 /* The same with keys and values in page pools: k [P, page, Hk, D], v [P, page, Hk, Dv]. Key j of
  * sequence s is row j % page of page table[s][j / page], for j < lengths[s].
  * table i32[S, pages], lengths i32[S]. A page whose keys no query sees, because they are behind the
- * window of all queries, may hold anything. */
+ * window of all queries, may hold anything. The pools may be quantized, both with the same type. */
 WF_API wf_value *wf_attention_paged(wf_graph *g, wf_value *q, wf_value *k, wf_value *v,
                                     wf_value *seq_start, wf_value *positions, wf_value *table,
                                     wf_value *lengths, const wf_attention_options *options);
@@ -748,7 +748,7 @@ typedef struct wf_model wf_model;
 /* Opens a GGUF file (any part of a split one) or a Hugging Face folder. Weights are mapped and read
  * when needed; wf_guard_mapped_files protects against files that shrink meanwhile. */
 WF_API wf_status wf_model_open(wf_ctx *ctx, const char *path, wf_model **out);
-/* Free the model's generators first; this is not checked. */
+/* Free the model's engines first; this is not checked. */
 WF_API void wf_model_close(wf_model *model);
 /* Installs (or removes) a SIGBUS handler for the process. If a mapped file is truncated or becomes
  * unreadable, the affected call then fails with WF_ERR_IO; otherwise the process would crash.
@@ -846,29 +846,51 @@ typedef struct {
 WF_API wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char *path,
                                   const wf_convert_options *options);
 
-/* ---- Generation ---------------------------------------------------------------------------- */
+/* ---- Inference ------------------------------------------------------------------------------ */
 
-/* A model on a device: its weights, and pools of pages that hold the keys and values of several
- * sequences. A generator and its sequences report errors in the model's context. */
-typedef struct wf_generator wf_generator;
+/* A model on a device that answers many requests at once: its weights, and pools of pages that hold
+ * the keys and values of all sequences. Each step computes the next token of every running sequence
+ * and a piece of the prompts. docs/engine.md explains scheduling, exactness and memory. An engine
+ * and its sequences report errors in the context of the model, and belong to one thread at a
+ * time. */
+typedef struct wf_engine wf_engine;
+
+/* Types of cached keys and values. */
+typedef enum { WF_KV_F16, WF_KV_BF16, WF_KV_F32, WF_KV_Q8_0 } wf_kv;
 
 typedef struct {
     int64_t context;     /* most tokens per sequence; default: the model's, at most 4096 */
-    int64_t sequences;   /* most sequences at a time; default 1 */
-    int64_t chunk;       /* most prompt tokens per run; default 512 */
-    wf_type kv;          /* type of cached keys and values: WF_F32 (default), WF_F16, WF_BF16 */
+    int64_t sequences;   /* most sequences that run at a time; default 1. More may wait */
+    int64_t chunk;       /* most tokens per step; default 512 */
+    int64_t rows;        /* most tokens per step whose logits are computed; default: sequences */
+    int64_t cache;       /* tokens that the pools hold; default: sequences times context */
+    double step_ms;      /* while other sequences wait for it, a step takes about this long; default
+                          100 */
+    wf_kv kv;            /* type of cached keys and values; default WF_KV_F16 */
+    bool no_reuse;       /* compute every prompt, even if its beginning is still in the pools */
     bool check;          /* log a warning for each weight that contains NaN or infinity */
     const wf_lora *lora; /* adapters to apply; the model's weights do not change */
     int loras;
-} wf_generator_options;
+} wf_engine_options;
 
-/* Loads a model. Device and model must come from one context and outlive the generator. Weights are
- * read on first use, and some stay mapped: the model's files must not change while the generator
- * lives. */
-WF_API wf_status wf_generator_new(wf_device *device, const wf_model *model,
-                                  const wf_generator_options *options, wf_generator **out);
-/* Free the generator's sequences first; this is not checked. */
-WF_API void wf_generator_free(wf_generator *generator);
+/* Loads a model. Device and model must come from one context and outlive the engine. Weights are
+ * read on first use, and some stay mapped: the model's files must not change while the engine
+ * lives. If the pools hold less than a context, sequences are limited to what they hold. */
+WF_API wf_status wf_engine_new(wf_device *device, const wf_model *model,
+                               const wf_engine_options *options, wf_engine **out);
+/* Free the engine's sequences first; this is not checked. */
+WF_API void wf_engine_free(wf_engine *engine);
+/* Computes the memory of an engine before anything is allocated, exact to the byte. */
+WF_API wf_status wf_engine_plan(wf_device *device, const wf_model *model,
+                                const wf_engine_options *options, wf_memory *out);
+
+/* Chooses the members context, sequences and cache that are 0 in `wanted`, so that the engine needs
+ * at most `limit` bytes of the device. The context is the model's, halved until two of them fit in
+ * the pools; up to 32 sequences share them. *memory is the plan of *out. Fails with WF_ERR_MEMORY if
+ * nothing fits. */
+WF_API wf_status wf_engine_fit(wf_device *device, const wf_model *model,
+                               const wf_engine_options *wanted, size_t limit,
+                               wf_engine_options *out, wf_memory *memory);
 
 typedef struct {
     int32_t token;
@@ -894,6 +916,11 @@ typedef struct {
     const char *samplers;
 } wf_sampling;
 
+/* Receives the logits f32[vocab] that follow ids[0 .. i]. They are borrowed for the duration of the
+ * call. A result other than WF_OK ends the sequence with WF_STOP_ERROR. The function must not call
+ * the engine or its sequences. */
+typedef wf_status wf_logits_fn(void *user, size_t i, const float *logits, size_t vocab);
+
 typedef struct {
     wf_sampling sampling;
     int64_t limit;           /* most new tokens; 0: until the text ends or the context is full */
@@ -903,6 +930,14 @@ typedef struct {
     int stop_tokens;
     bool ignore_end; /* continue after tokens that end a text */
     bool control;    /* include control tokens in the text */
+    int priority;    /* higher ones start first, and take the places of lower ones; default 0 */
+    uint64_t key;    /* requests of equal priority take turns by key, for example one per user */
+    uint64_t salt;   /* cached beginnings of prompts are shared by requests with equal salts */
+    /* Not NULL: generate nothing; call this in wf_engine_step with the logits after each token of
+     * the prompt from index logits_from on. The sequence then ends with WF_STOP_LIMIT. */
+    wf_logits_fn *logits;
+    size_t logits_from;
+    void *user; /* for logits; events contain it, too */
 } wf_request;
 
 /* Fills in the sampling settings that the model recommends: generation_config.json of a folder, or
@@ -912,24 +947,23 @@ typedef struct {
  * until wf_model_close. */
 WF_API bool wf_model_sampling(const wf_model *model, wf_sampling *out);
 
-/* One text in progress. */
+/* One request: a prompt, and the text that continues it. */
 typedef struct wf_sequence wf_sequence;
 
-/* Queues a prompt; wf_generator_step computes it. Copies prompt and request; a NULL request is all
- * zeros. Fails with WF_ERR_USAGE if the prompt exceeds the context or all sequences are in use. */
-WF_API wf_status wf_sequence_new(wf_generator *generator, const int32_t *prompt, size_t count,
-                                 const wf_request *request, wf_sequence **out);
-/* Returns the sequence's pages to their pools. */
+/* Queues a request. Copies prompt and request; a NULL request is all zeros. Fails with
+ * WF_ERR_USAGE if the request can never run, for example because the prompt exceeds the context. */
+WF_API wf_status wf_engine_submit(wf_engine *engine, const int32_t *prompt, size_t count,
+                                  const wf_request *request, wf_sequence **out);
+/* Ends the sequence if it has not ended, and frees it. Its pages return to the pools. */
 WF_API void wf_sequence_free(wf_sequence *sequence);
-/* Starts again with another prompt. The common prefix of the old tokens, generated ones included,
- * and the new prompt is not computed again, unless its last tokens are in the window of a layer and
- * their pages were already returned. */
-WF_API wf_status wf_sequence_restart(wf_sequence *sequence, const int32_t *prompt, size_t count,
-                                     const wf_request *request);
-/* Runs the model once: a chunk of prompts, or the next token of every sequence. *busy (may be NULL)
- * receives whether work is left. If no token can follow one sequence, the call fails and cancels
- * that sequence. The next call continues with the other sequences, which are not affected. */
-WF_API wf_status wf_generator_step(wf_generator *generator, bool *busy);
+/* Ends a waiting or running sequence between two steps, with WF_STOP_CANCEL. Its pages return to
+ * the pools. Drops text held back as the possible start of a stop text. */
+WF_API void wf_sequence_cancel(wf_sequence *sequence);
+
+/* Runs the model once. *busy (may be NULL) receives whether work is left. A fault of one sequence,
+ * such as NaN in its logits, ends that sequence with WF_STOP_ERROR; the others are not affected.
+ * The call itself fails only if the device does; it may then be repeated. */
+WF_API wf_status wf_engine_step(wf_engine *engine, bool *busy);
 
 typedef enum {
     WF_UNFINISHED = 0,
@@ -937,32 +971,82 @@ typedef enum {
     WF_STOP_TEXT,    /* a stop text or stop token of the request */
     WF_STOP_LIMIT,   /* the request's limit */
     WF_STOP_CONTEXT, /* the context is full */
-    WF_STOP_CANCEL   /* wf_sequence_cancel, or an error */
+    WF_STOP_CANCEL,  /* wf_sequence_cancel */
+    WF_STOP_ERROR    /* see wf_sequence_error */
 } wf_stop;
 /* Returns why the sequence ended, or WF_UNFINISHED. */
 WF_API wf_stop wf_sequence_stop(const wf_sequence *sequence);
+/* Returns what failed, one sentence, after WF_STOP_ERROR; otherwise "". *status (may be NULL)
+ * receives its status. Borrowed from the sequence. */
+WF_API const char *wf_sequence_error(const wf_sequence *sequence, wf_status *status);
 /* Returns the text generated since the last call: valid UTF-8 without any part of a stop text.
  * Borrowed until the next call with this sequence. */
 WF_API const char *wf_sequence_text(wf_sequence *sequence, size_t *bytes);
 /* Returns all tokens; the first *prompt tokens are the prompt. Borrowed until the next step. */
 WF_API const int32_t *wf_sequence_tokens(const wf_sequence *sequence, size_t *count,
                                          size_t *prompt);
-/* Ends the sequence between two steps. Drops text held back as the possible start of a stop text.
- * The sequence keeps its pages until it is restarted or freed. */
-WF_API void wf_sequence_cancel(wf_sequence *sequence);
+/* Returns how many tokens of the prompt were not computed, because they were in the pools. */
+WF_API size_t wf_sequence_reused(const wf_sequence *sequence);
 
-/* Receives the logits f32[vocab] that follow ids[0 .. i]. They are borrowed for the duration of the
- * call. A result other than WF_OK ends the enumeration, which returns it. */
-typedef wf_status wf_logits_fn(void *user, size_t i, const float *logits, size_t vocab);
-/* Calls fn with the logits after each of ids[0 .. count), in order. Occupies a free sequence
- * meanwhile. */
-WF_API wf_status wf_generator_logits(wf_generator *generator, const int32_t *ids, size_t count,
-                                     wf_logits_fn *fn, void *user);
-/* The same for i >= from, in the caller's sequence, which ends with WF_STOP_CANCEL and can be
- * restarted. The common prefix of its old tokens and ids, up to `from`, is not computed again. To
- * score several continuations of one text, call it with one sequence. */
-WF_API wf_status wf_sequence_logits(wf_sequence *sequence, const int32_t *ids, size_t count,
-                                    size_t from, wf_logits_fn *fn, void *user);
+typedef enum {
+    WF_EVENT_START,   /* left the queue */
+    WF_EVENT_TOKEN,   /* has a new token, and perhaps text */
+    WF_EVENT_PREEMPT, /* waits again, because the pools were full; nothing is lost */
+    WF_EVENT_END      /* wf_sequence_stop has the reason */
+} wf_engine_event_kind;
+
+typedef struct {
+    wf_engine_event_kind kind;
+    wf_sequence *sequence;
+    void *user; /* of the request */
+} wf_engine_event;
+/* Returns what happened to sequences in the last step, also in one that failed, in order. Borrowed
+ * until the next step. A sequence that was freed since then must not be used. */
+WF_API const wf_engine_event *wf_engine_events(const wf_engine *engine, size_t *count);
+
+/* Calls fn with the logits after each of ids[from .. count), in order: submits a request with
+ * `logits` and runs steps until it ends. Other sequences of the engine progress meanwhile. */
+WF_API wf_status wf_engine_logits(wf_engine *engine, const int32_t *ids, size_t count, size_t from,
+                                  wf_logits_fn *fn, void *user);
+
+/* What the last step computed. */
+typedef struct {
+    int64_t sequences;     /* in the run */
+    int64_t tokens, rows;  /* computed tokens, and those with logits */
+    int64_t prompt_tokens; /* of the tokens: from prompts, or recomputed after a preemption */
+    int64_t running, waiting;
+    int64_t preempted;    /* sequences that went back to the queue */
+    uint64_t nanoseconds; /* of the whole step, but for packing and compiling */
+} wf_engine_step_info;
+
+/* Totals since the engine was created, and its state. */
+typedef struct {
+    uint64_t steps;
+    uint64_t prompt_tokens, prompt_nanoseconds; /* computed; reused tokens do not count */
+    uint64_t tokens, nanoseconds;               /* generated */
+    uint64_t packing_nanoseconds; /* packing weights in the first runs; not in the above */
+    uint64_t reused_tokens;       /* tokens that were already in pages */
+    uint64_t preemptions;
+    uint64_t bytes_in, bytes_out; /* between host and device, in steps */
+    int64_t pages, pages_used;    /* now, of all pools; used by running sequences */
+    int64_t pages_cached;         /* unused, but they still hold beginnings of prompts */
+    int64_t running, waiting;     /* sequences now */
+    wf_engine_step_info last;
+} wf_engine_stats;
+WF_API void wf_engine_get_stats(const wf_engine *engine, wf_engine_stats *out);
+/* Reports the memory that the engine holds. */
+WF_API void wf_engine_memory(const wf_engine *engine, wf_memory *out);
+
+/* Writes the keys and values of a sequence that are in the pools, and its tokens, to a new file. The
+ * sequence may have ended. Only whole pages of 16 tokens are written. Refuses an existing file, and
+ * an engine with no_reuse. */
+WF_API wf_status wf_sequence_save(const wf_sequence *sequence, const char *path);
+/* Reads such a file into the pools: later prompts that begin with its tokens, and have its salt,
+ * reuse them. *tokens (may be NULL) receives how many tokens. The file must come from the same
+ * model, adapters, type of keys and values, and kind of processor or GPU; others are refused. To
+ * compare models, samples of every weight suffice. After a failure no prompt finds anything of the
+ * file. Program devices (pjrt) do not support either function. */
+WF_API wf_status wf_engine_restore(wf_engine *engine, const char *path, size_t *tokens);
 
 /* ---- Importance matrices ------------------------------------------------------------------- */
 
@@ -981,22 +1065,6 @@ WF_API wf_status wf_imatrix_add(wf_imatrix *imatrix, const int32_t *ids, size_t 
 /* Writes the sums so far, with the names of the texts. Fails if an input was not finite. */
 WF_API wf_status wf_imatrix_save(const wf_imatrix *imatrix, const char *path,
                                  const char *const *datasets, int count);
-
-/* Totals since the generator was created. */
-typedef struct {
-    uint64_t prompt_tokens, prompt_nanoseconds; /* computed; reused tokens do not count */
-    uint64_t tokens, nanoseconds;               /* generated */
-    uint64_t packing_nanoseconds; /* packing weights in the first runs; not in the above */
-    uint64_t reused_tokens;       /* prompt tokens that were already in pages */
-    uint64_t bytes_in, bytes_out; /* between host and device, in steps */
-    int64_t pages, pages_used;    /* now, of all layers' page pools */
-} wf_generator_stats;
-WF_API void wf_generator_get_stats(const wf_generator *generator, wf_generator_stats *out);
-/* Reports the memory that the generator holds, exact to the byte. */
-WF_API void wf_generator_memory(const wf_generator *generator, wf_memory *out);
-/* Computes the same before anything is allocated. `ports` covers only the largest run. */
-WF_API wf_status wf_generator_plan(wf_device *device, const wf_model *model,
-                                   const wf_generator_options *options, wf_memory *out);
 
 /* ---- Data for training --------------------------------------------------------------------- */
 
@@ -1166,8 +1234,10 @@ WF_API wf_status wf_trainer_step(wf_trainer *trainer, wf_batch_fn *next, void *u
  * and no label smoothing, and the averaged weights if `ema` is on. */
 WF_API wf_status wf_trainer_evaluate(wf_trainer *trainer, const wf_batch *batch, double *loss,
                                      int64_t *count);
-/* Continues a prompt by at most `limit` tokens. *ids are the new tokens, without the token that
- * ended the text. Free them with wf_ids_free. */
+/* Continues a prompt by at most `limit` tokens, up to the model's context. *ids are the new tokens,
+ * without the token that ended the text. Free them with wf_ids_free. Uses the averaged weights if
+ * `ema` is on. The first call, and one for a longer text than before, takes device memory for keys
+ * and values, which the plan of wf_trainer_new does not include. */
 WF_API wf_status wf_trainer_generate(wf_trainer *trainer, const int32_t *prompt, size_t count,
                                      int64_t limit, const wf_sampling *sampling, int32_t **ids,
                                      size_t *nids);

@@ -112,23 +112,23 @@ static wf_status collect(void *user, size_t i, const float *logits, size_t vocab
     return WF_OK;
 }
 
-float *wt_logits(wf_ctx *ctx, wf_generator *g, const int32_t *ids, size_t count, int64_t vocab)
+float *wt_logits(wf_ctx *ctx, wf_engine *e, const int32_t *ids, size_t count, int64_t vocab)
 {
     collector c = {malloc(count * (size_t)vocab * sizeof(float)), 0};
-    wt_ok(ctx, wf_generator_logits(g, ids, count, collect, &c));
+    wt_ok(ctx, wf_engine_logits(e, ids, count, 0, collect, &c));
     assert_int_equal(c.next, count);
     return c.to;
 }
 
-void wt_greedy(wf_ctx *ctx, wf_generator *g, const int32_t *prompt, size_t count, int32_t *ids,
+void wt_greedy(wf_ctx *ctx, wf_engine *e, const int32_t *prompt, size_t count, int32_t *ids,
                size_t n)
 {
     const wf_request request = {.limit = (int64_t)n, .ignore_end = true};
     wf_sequence *s;
     bool busy = true;
-    wt_ok(ctx, wf_sequence_new(g, prompt, count, &request, &s));
+    wt_ok(ctx, wf_engine_submit(e, prompt, count, &request, &s));
     while (busy)
-        wt_ok(ctx, wf_generator_step(g, &busy));
+        wt_ok(ctx, wf_engine_step(e, &busy));
     size_t total, before;
     const int32_t *all = wf_sequence_tokens(s, &total, &before);
     assert_int_equal(before, count);
@@ -139,18 +139,19 @@ void wt_greedy(wf_ctx *ctx, wf_generator *g, const int32_t *prompt, size_t count
 }
 
 wt_talker wt_talker_open(wf_ctx *ctx, const char *device, const char *path,
-                         const wf_generator_options *options)
+                         const wf_engine_options *options)
 {
+    static const wf_engine_options usual = {.kv = WF_KV_F32};
     wt_talker t = {.ctx = ctx};
     wt_ok(ctx, wf_device_open(ctx, device, &t.device));
     wt_ok(ctx, wf_model_open(ctx, path, &t.model));
-    wt_ok(ctx, wf_generator_new(t.device, t.model, options, &t.generator));
+    wt_ok(ctx, wf_engine_new(t.device, t.model, options ? options : &usual, &t.engine));
     return t;
 }
 
 void wt_talker_close(wt_talker *t)
 {
-    wf_generator_free(t->generator);
+    wf_engine_free(t->engine);
     wf_model_close(t->model);
     wf_device_close(t->device);
 }

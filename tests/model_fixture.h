@@ -28,20 +28,21 @@ void wt_reference_free(wt_reference *r);
 double wt_relative(const float *got, const float *want, int64_t n);
 
 /* Returns logits [count, vocab] for all ids. The caller frees them. */
-float *wt_logits(wf_ctx *ctx, wf_generator *g, const int32_t *ids, size_t count, int64_t vocab);
+float *wt_logits(wf_ctx *ctx, wf_engine *e, const int32_t *ids, size_t count, int64_t vocab);
 /* Writes n greedy tokens after a prompt to ids. */
-void wt_greedy(wf_ctx *ctx, wf_generator *g, const int32_t *prompt, size_t count, int32_t *ids,
+void wt_greedy(wf_ctx *ctx, wf_engine *e, const int32_t *prompt, size_t count, int32_t *ids,
                size_t n);
 
-/* A model and its generator on a device. wt_talker_close frees them. */
+/* A model and its engine on a device. wt_talker_close frees them. options NULL: keys and values in
+ * f32, as in the references. */
 typedef struct {
     wf_ctx *ctx;
     wf_device *device;
     wf_model *model;
-    wf_generator *generator;
+    wf_engine *engine;
 } wt_talker;
 wt_talker wt_talker_open(wf_ctx *ctx, const char *device, const char *path,
-                         const wf_generator_options *options);
+                         const wf_engine_options *options);
 void wt_talker_close(wt_talker *t);
 
 #endif

@@ -61,9 +61,9 @@ static void fixture_free(fixture *f)
 static float *logits_of(wf_ctx *ctx, const fixture *f, const char *device, const char *base,
                         const wf_lora *lora, int loras)
 {
-    const wf_generator_options options = {.chunk = 16, .lora = lora, .loras = loras};
+    const wf_engine_options options = {.chunk = 16, .kv = WF_KV_F32, .lora = lora, .loras = loras};
     wt_talker t = wt_talker_open(ctx, device, base, &options);
-    float *logits = wt_logits(ctx, t.generator, f->r.prompt, f->r.prompt_count, f->r.vocab);
+    float *logits = wt_logits(ctx, t.engine, f->r.prompt, f->r.prompt_count, f->r.vocab);
     wt_talker_close(&t);
     return logits;
 }

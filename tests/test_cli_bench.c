@@ -124,7 +124,8 @@ static void test_model(void **state)
     assert_string_equal(wf_json_get_string(b, "command", ""),
                         "weft bench " LLAMA
                         " --n-prompt 32 -n 8 --depth 5 --ops --json - -t 1" QUICK);
-    assert_texts(model, KEYS("name", "family", "kv_type"));
+    assert_texts(model, KEYS("name", "family"));
+    assert_string_equal(wf_json_get_string(model, "kv_type", ""), "f16");
     assert_positive(model, KEYS("parameters", "weight_bytes", "context_tokens", "load_s",
                                 "planned_bytes", "peak_resident_bytes"));
     assert_non_null(wf_json_get(model, "packing_s")); /* may be 0: float weights stay mapped */
@@ -134,6 +135,7 @@ static void test_model(void **state)
         assert_string_equal(wf_json_get_string(r, "test", ""), i == 0 ? "pp32 @ 5" : "tg8 @ 5");
         assert_int_equal(wf_json_get_int(r, "tokens", -1), i == 0 ? 32 : 8);
         assert_int_equal(wf_json_get_int(r, "depth_tokens", -1), 5);
+        assert_int_equal(wf_json_get_int(r, "sequences", -1), 1);
         assert_int_equal(wf_json_get_int(r, "repetitions", -1), 2);
         assert_positive(r, KEYS("tokens_per_s", "tokens_per_s_best", "ms_per_token", "bytes_read",
                                 "flop", "gb_per_s", "gflop_per_s"));
@@ -152,7 +154,7 @@ static void test_model(void **state)
     wf_arena_free(&arena);
 }
 
-/* Computes bytes and FLOPs of the first token by hand. */
+/* Computes bytes and FLOPs of a token by hand. It follows one other, and keys are f16. */
 static void test_work(void **state)
 {
     wf_ctx *ctx = *state;
@@ -169,13 +171,41 @@ static void test_work(void **state)
         bytes += (double)w.bytes / (double)(rows ? w.dim[0] : 1);
         flops += w.rank == 2 && !rows ? 2.0 * (double)(w.dim[0] * w.dim[1]) : 0;
     }
-    bytes += (double)(2 * m.layers * m.kv_heads * m.head_dim) * sizeof(float);
-    flops += 4.0 * (double)(m.layers * m.heads * m.head_dim);
+    bytes += (double)(2 * 2 * m.layers * m.kv_heads * m.head_dim) * sizeof(uint16_t);
+    flops += 2 * 4.0 * (double)(m.layers * m.heads * m.head_dim);
     wf_model_close(model);
     wt_program_ok(&p, "bench decode " LLAMA " -n 1 --no-peak -o json -q");
     const wf_json_node *r = row(bench(&arena), "results", 0);
     assert_int_equal(wf_json_get_int(r, "bytes_read", -1), (int64_t)bytes);
     assert_int_equal(wf_json_get_int(r, "flop", -1), (int64_t)flops);
+    wf_arena_free(&arena);
+}
+
+/* --parallel: each step has a token of every sequence; the weights are read once. */
+static void test_parallel(void **state)
+{
+    wf_arena arena;
+    wf_arena_init(&arena, *state);
+    double bytes[2], flops[2];
+    static const char *const ways[] = {"", "--parallel 3"};
+    for (int i = 0; i < 2; i++) {
+        char args[200];
+        snprintf(args, sizeof args,
+                 "bench " LLAMA " -n 4 --n-prompt 20 --depth 16 %s --no-peak -o json -q", ways[i]);
+        wt_program_ok(&p, args);
+        const wf_json_node *b = bench(&arena);
+        for (size_t k = 0; k < 2; k++) {
+            const wf_json_node *r = row(b, "results", k);
+            assert_int_equal(wf_json_get_int(r, "sequences", -1), i ? 3 : 1);
+            assert_int_equal(wf_json_get_int(r, "tokens", -1), (k ? 4 : 20) * (i ? 3 : 1));
+            assert_positive(r, KEYS("tokens_per_s"));
+        }
+        const wf_json_node *r = row(b, "results", 1);
+        assert_string_equal(wf_json_get_string(r, "test", ""), i ? "tg4 x 3 @ 16" : "tg4 @ 16");
+        bytes[i] = wf_json_get_number(r, "bytes_read", 0);
+        flops[i] = wf_json_get_number(r, "flop", 0);
+    }
+    assert_true(flops[1] == 3 * flops[0] && bytes[1] > bytes[0] && bytes[1] < 1.2 * bytes[0]);
     wf_arena_free(&arena);
 }
 
@@ -295,6 +325,8 @@ static void test_mistakes(void **state)
         {2, LLAMA " --n-prompt 64 -n 0 -c 32 -q", "64 tokens exceed --ctx-size 32; give fewer"},
         {2, LLAMA " " LLAMA, "is one argument too many for 'weft bench MODEL'"},
         {2, "machine tiny", "'tiny' is one argument too many for 'weft bench machine'"},
+        {2, "train --parallel 2", "--parallel has no effect in 'weft bench train'"},
+        {2, LLAMA " --parallel 0", "--parallel must be a whole number from 1 to 4096"},
         {2, LLAMA " --batch 3", "--batch has no effect in 'weft bench MODEL'"},
         {2, "train --n-prompt 3", "--n-prompt has no effect in 'weft bench train'"},
         {2, "machine --ops", "--ops has no effect in 'weft bench machine'"},
@@ -378,9 +410,16 @@ static void test_share(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_share), wt_test(test_machine), wt_test(test_model),
-        wt_test(test_work),           wt_test(test_train),   wt_test(test_ops),
-        wt_test(test_case_table),     wt_test(test_forms),   wt_test(test_mistakes),
+        cmocka_unit_test(test_share),
+        wt_test(test_machine),
+        wt_test(test_model),
+        wt_test(test_work),
+        wt_test(test_parallel),
+        wt_test(test_train),
+        wt_test(test_ops),
+        wt_test(test_case_table),
+        wt_test(test_forms),
+        wt_test(test_mistakes),
         wt_test(test_times),
     };
     return cmocka_run_group_tests(tests, make, clean);

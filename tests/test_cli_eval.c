@@ -17,6 +17,7 @@
 
 #include "base/json_tree.h"
 #include "base/philox.h"
+#include "infer/pages.h"
 #include "model_fixture.h"
 #include "program.h"
 #include "support.h"
@@ -87,7 +88,7 @@ static double score(wt_talker *t, const char *context, const char *ending)
         s.first -= count - 65;
         s.count = 65;
     }
-    wt_ok(t->ctx, wf_generator_logits(t->generator, s.ids, s.count - 1, add_score, &s));
+    wt_ok(t->ctx, wf_engine_logits(t->engine, s.ids, s.count - 1, 0, add_score, &s));
     wf_ids_free(t->ctx, before);
     wf_ids_free(t->ctx, all);
     return s.score;
@@ -167,7 +168,7 @@ static void test_choices(void **state)
     wf_ctx *ctx = *state;
     wf_rng rng;
     int right, by_bytes;
-    const wf_generator_options options = {.context = 64};
+    const wf_engine_options options = {.context = 64};
     wt_talker t = wt_talker_open(ctx, "cpu", QWEN2, &options);
     wf_rng_init(&rng, wt_seed(), 0);
     write_questions(&t, &rng, &right, &by_bytes);
@@ -206,7 +207,7 @@ static void test_against(void **state)
 {
     wf_ctx *ctx = *state;
     const char *text = "threads of a loom cross each other, over and under";
-    const wf_generator_options options = {.context = 64};
+    const wf_engine_options options = {.context = 64};
     float *logits[2];
     int64_t vocab = 0;
     size_t count = 0;
@@ -222,7 +223,7 @@ static void test_against(void **state)
         wt_ok(ctx, wf_tokenizer_encode(wf_model_tokenizer(t.model), ctx, text, strlen(text),
                                        WF_TEXT_SPECIAL, &ids, &count));
         assert_true(count > 4 && count <= 64);
-        logits[i] = wt_logits(ctx, t.generator, ids, count, vocab);
+        logits[i] = wt_logits(ctx, t.engine, ids, count, vocab);
         wf_ids_free(ctx, ids);
         wt_talker_close(&t);
     }
@@ -262,7 +263,7 @@ static void test_against(void **state)
                      "--against compares models on a text; give --data");
 }
 
-/* ---- Several texts in one sequence ---- */
+/* ---- Several texts in one engine ---- */
 
 static wf_status collect(void *user, size_t i, const float *logits, size_t vocab)
 {
@@ -270,7 +271,14 @@ static wf_status collect(void *user, size_t i, const float *logits, size_t vocab
     return WF_OK;
 }
 
-/* Reusing a sequence gives the logits of a new one, and the statistics count the reused tokens. */
+static wf_status fail_row(void *user, size_t i, const float *logits, size_t vocab)
+{
+    (void)i, (void)logits, (void)vocab;
+    return wf_fail(user, WF_ERR_IO, "no more rows");
+}
+
+/* A text whose beginning is in the cache has the same logits. Only whole pages before the first
+ * requested token are reused; the statistics count them. */
 static void test_logits_again(void **state)
 {
     wf_ctx *ctx = *state;
@@ -279,31 +287,34 @@ static void test_logits_again(void **state)
     wt_talker t = wt_talker_open(ctx, "cpu", QWEN2, NULL);
     const size_t n = ref.prompt_count, vocab = (size_t)ref.vocab, bytes = n * vocab * sizeof(float);
     float *got = malloc(bytes);
-    wf_sequence *s;
-    wf_generator_stats stats;
+    wf_engine_stats stats;
+    uint64_t reused = 0;
     int32_t other[64];
-    assert_true(got && n > 8 && n <= 64);
-    wt_ok(ctx, wf_sequence_new(t.generator, ref.prompt, 1, NULL, &s));
+    assert_true(got && n > 20 && n <= 64);
     for (size_t from = 0; from < n; from += 5) {
         memset(got, 0, bytes);
-        wt_ok(ctx, wf_sequence_logits(s, ref.prompt, n, from, collect, got));
+        wt_ok(ctx, wf_engine_logits(t.engine, ref.prompt, n, from, collect, got));
         for (size_t i = 0; i < from * vocab; i++)
             assert_true(got[i] == 0); /* not requested */
         assert_true(wt_relative(got + from * vocab, ref.logits + from * vocab,
                                 (int64_t)((n - from) * vocab)) < 1e-4);
-        wf_generator_get_stats(t.generator, &stats);
-        assert_true(from == 0 || stats.reused_tokens > 0);
-        for (size_t i = 0; i < n; i++) /* another text with the same beginning */
-            other[i] = i < 6 ? ref.prompt[i] : ref.prompt[n - i];
-        wt_ok(ctx, wf_sequence_logits(s, other, n, 7, collect, got));
+        wf_engine_get_stats(t.engine, &stats);
+        reused += from / WF_PAGE_TOKENS * WF_PAGE_TOKENS;
+        assert_int_equal(stats.reused_tokens, reused);
+        for (size_t i = 0; i < n; i++) /* another text with the same first page */
+            other[i] = i < 20 ? ref.prompt[i] : ref.prompt[n - 1 - (i - 20) % 20];
+        wt_ok(ctx, wf_engine_logits(t.engine, other, n, 18, collect, got));
+        wf_engine_get_stats(t.engine, &stats);
+        reused += WF_PAGE_TOKENS;
+        assert_int_equal(stats.reused_tokens, reused);
     }
-    assert_int_equal(wf_sequence_stop(s), WF_STOP_CANCEL);
-    wt_ok(ctx, wf_sequence_logits(s, ref.prompt, n, n, collect, NULL)); /* from == n: no logits */
+    assert_int_equal(stats.running + stats.waiting + stats.pages_used, 0);
+    wt_ok(ctx, wf_engine_logits(t.engine, ref.prompt, n, n, fail_row, ctx)); /* no logits */
+    wt_ok(ctx, wf_engine_logits(t.engine, ref.prompt, 0, 0, fail_row, ctx));
     other[0] = -1;
-    wt_fails(ctx, wf_sequence_logits(s, other, n, 0, collect, got), WF_ERR_USAGE, "token -1");
-    wt_fails(ctx, wf_sequence_logits(s, other, 0, 0, collect, got), WF_ERR_USAGE,
-             "the prompt is empty");
-    wf_sequence_free(s);
+    wt_fails(ctx, wf_engine_logits(t.engine, other, n, 0, collect, got), WF_ERR_USAGE, "token -1");
+    wt_fails(ctx, wf_engine_logits(t.engine, ref.prompt, n, n - 1, fail_row, ctx), WF_ERR_IO,
+             "no more rows");
     wt_talker_close(&t);
     wt_reference_free(&ref);
     free(got);

@@ -225,7 +225,7 @@ static void test_bash(void **state)
     expect("weft devices \"\"", "\n");
     expect("weft run --temperat", "--temperature\n");
     expect("weft run -n \"\"", "\n");
-    expect("weft run m.gguf --cache-type-k \"\"", "f32\nf16\nbf16\n");
+    expect("weft run m.gguf --cache-type-k \"\"", "f16\nbf16\nf32\nq8_0\n");
     expect("weft run --device ^= ^chec", "check\n");
     expect("weft run --device ^=", "auto\ncpu\ncuda\ncheck\npjrt\n");
     expect("weft selftest --device pjrt ^: ^README", "README.md\n");

@@ -177,7 +177,7 @@ static char *expect_greedy(wf_ctx *ctx, const char *model, const char *prompt, s
     size_t count, bytes;
     char *text;
     wt_ok(ctx, wf_tokenizer_encode(k, ctx, prompt, strlen(prompt), WF_TEXT_SPECIAL, &ids, &count));
-    wt_greedy(ctx, t.generator, ids, count, greedy, n);
+    wt_greedy(ctx, t.engine, ids, count, greedy, n);
     wt_ok(ctx, wf_tokenizer_decode(k, ctx, greedy, n, 0, &text, &bytes));
     wf_ids_free(ctx, ids);
     free(greedy);
@@ -339,6 +339,29 @@ static void test_run_batch(void **state)
         }
         wf_arena_free(&arena);
     }
+}
+
+/* The first run writes the file, the second one reads it; both print the same. */
+static void test_run_cache(void **state)
+{
+    (void)state;
+    char first[512];
+#define CACHED \
+    "run " LLAMA " -p 'weft runs through all the warp threads of the loom' -n 12 --ignore-eos -s 7 "
+    wt_program_ok(&p, CACHED "--prompt-cache \"$D/kv\"");
+    assert_true(strlen(p.out) < sizeof first);
+    strcpy(first, p.out);
+    wt_program_ok(&p, CACHED "--prompt-cache \"$D/kv\"");
+    assert_string_equal(p.out, first);
+    wt_program_err(&p, "prompt cache: 16 tokens restored");
+    wt_program_err(&p, ", 16 of them cached");
+    wt_program_fails(&p, 2, CACHED "-q --prompt-cache \"$D/kv\" -ctk f32", "another model");
+    wt_program_fails(&p, 2, CACHED "-q --prompt-cache \"$D/kv\" -p x",
+                     "one prompt, but 2 are given");
+    wt_program_fails(&p, 2, "run " LLAMA " -p x --prompt-cache \"$D/none\"",
+                     "needs a prompt of more than 16 tokens, but this one has ");
+    wt_program_fails(&p, 1, CACHED "-q --prompt-cache README.md", "not a GGUF file");
+    wt_program_fails(&p, 1, CACHED "-q --prompt-cache \"$D/no/kv\"", "No such file");
 }
 
 /* Sources of a prompt; --echo prints the prompt that arrived. */
@@ -559,7 +582,7 @@ static void test_eval(void **state)
         loss_of l = {.ids = ids + at, .count = count - at < 10 ? count - at : 10};
         char *first;
         size_t bytes;
-        wt_ok(ctx, wf_generator_logits(t.generator, l.ids, l.count, add_loss, &l));
+        wt_ok(ctx, wf_engine_logits(t.engine, l.ids, l.count, 0, add_loss, &l));
         wt_ok(ctx,
               wf_tokenizer_decode(wf_model_tokenizer(t.model), ctx, l.ids, 1, 0, &first, &bytes));
         wf_text_free(ctx, first);
@@ -619,11 +642,16 @@ static void test_mistakes(void **state)
         {2, "run " LLAMA " -p x -n 0", "-n must be a whole number >= 1, or -1"},
         {2, "run " LLAMA " -p x -n -2", "-n must be a whole number >= 1, or -1, not '-2'"},
         {2, "run " LLAMA " -p x -np 0", "-np must be a whole number from 1 to 1024, not '0'"},
-        {2, "run " LLAMA " -p x -b 0", "-b must be a whole number from 1 to 1048576"},
+        {2, "run " LLAMA " -p x -b 0", "-b must be a whole number from 1 to 65536"},
         {2, "run " LLAMA " -p x -l 5", "--logit-bias must be ID+BIAS or ID-BIAS"},
         {2, "run " LLAMA " -p x -l 288+1", "this model has tokens 0 to 287"},
         {2, "run " LLAMA " -p x -ctk f16 -ctv f32", "differ"},
-        {2, "run " LLAMA " -p x -ctk q8_0 -ctv q8_0", "f32, f16 or bf16, not 'q8_0'"},
+        {2, "run " LLAMA " -p x -ctk q4_0 -ctv q4_0", "must be f16, bf16, f32 or q8_0, not 'q4_0'"},
+        {2, "run " QWEN2 " -p x -ctk q8_0",
+         "keys and values of 16 elements per head cannot be stored as q8_0, which needs a multiple of "
+         "32; use f16"},
+        {2, "run " LLAMA " -p x --step-ms 0", "--step-ms must be a number above 0, not '0'"},
+        {2, "run " LLAMA " -p x --cache-tokens 0", "--cache-tokens must be a whole number from 1"},
         {2, "run " LLAMA " -p x -d cpx", "unknown device 'cpx'; did you mean 'cpu'?"},
         {2, "run " LLAMA " -p x -d check -t 2", "--threads applies to the device cpu"},
         {1, "run " LLAMA " -f \"$D/none\"", "none"},
@@ -637,32 +665,92 @@ static void test_mistakes(void **state)
         wt_program_fails(&p, cases[i].code, cases[i].args, cases[i].sentence);
     wt_program_ok(&p, "run " LLAMA " -p x -n 2 -ctk f16 -ctv f16 --check-tensors");
     wt_program_ok(&p, "run " LLAMA " -p x -n 2 -ctv bf16");
+    wt_program_ok(&p, "run " LLAMA " -p x -n 2 -ctk q8_0 -ctv q8_0");
+    wt_program_ok(&p, "run " LLAMA " -p x -n 2 -ctk f32 --cache-tokens 20 --step-ms 0.5");
+    wt_program_err(&p, "KV cache 32.77 kB for 20 tokens, "); /* two pages */
+}
+
+/* NaN in a weight ends the sequence; the command fails with the reason. */
+static void test_bad_weights(void **state)
+{
+    (void)state;
+    static const char *const commands[] = {
+        "run \"$D/bad\" -p x -q -n 4",
+        "run \"$D/bad\" -p x -q -n 4 --temp 0 --json",
+        "chat \"$D/bad\" -q -p x -n 4 --temp 0",
+    };
+    wt_program_shell(&p, "cp -r " LLAMA " \"$D/bad\"; chmod -R u+w \"$D/bad\"; "
+                         "cd \"$D/bad\"; size=$(wc -c <model.safetensors); "
+                         "printf '\\377\\377\\377\\377' | dd of=model.safetensors bs=1 "
+                         "seek=$((size - 4)) conv=notrunc 2>&1");
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        wt_program_fails(&p, 1, commands[i],
+                         i == 0 ? "the model's logit of token 0 is "
+                                : "the model's logits are NaN or infinite");
+    assert_string_equal(p.out, "");
 }
 
 /* ---- Library guarantees that the commands rely on ---- */
 
-/* wf_generator_plan predicts the memory that a generator holds, without allocating it. */
+static void expect_held(const wt_talker *t, const wf_memory *planned)
+{
+    wf_memory held;
+    wf_engine_memory(t->engine, &held);
+    assert_int_equal(planned->states, held.states);
+    assert_int_equal(planned->mapped, held.mapped);
+    assert_int_equal(planned->activations, held.activations);
+    assert_int_equal(planned->ports, held.ports);
+}
+
+/* Runs of many sizes: one token, pieces of prompts, prompts beside new tokens, rows of logits. */
+static void run_sizes(const wt_talker *t, int64_t most)
+{
+    wf_model_info info;
+    static const int32_t ids[64] = {7, 8, 9};
+    const wf_request request = {.limit = 3, .ignore_end = true};
+    wf_sequence *s[12];
+    for (int i = 0; i < 12; i++) {
+        wt_ok(t->ctx,
+              wf_engine_submit(t->engine, ids, (size_t)(1 + i * (most - 4) / 11), &request, &s[i]));
+        if (i % 4 == 3)
+            wt_ok(t->ctx, wf_engine_step(t->engine, NULL));
+    }
+    wf_model_get_info(t->model, &info);
+    free(wt_logits(t->ctx, t->engine, ids, 60, info.vocab));
+    for (bool busy = true; busy;)
+        wt_ok(t->ctx, wf_engine_step(t->engine, &busy));
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(wf_sequence_stop(s[i]), WF_STOP_LIMIT);
+        wf_sequence_free(s[i]);
+    }
+}
+
+/* wf_engine_plan predicts the memory that an engine holds, without allocating it. Runs need no
+ * more. */
 static void test_planned_memory(void **state)
 {
     wf_ctx *ctx = *state;
     for (int i = 0; wt_models[i]; i++)
         for (int64_t sequences = 1; sequences <= 3; sequences += 2) {
             char path[128];
-            const wf_generator_options o = {.sequences = sequences, .context = 64, .chunk = 40};
-            wf_memory planned, held;
+            const wf_engine_options o = {.sequences = sequences,
+                                         .context = 64,
+                                         .chunk = 40,
+                                         .rows = sequences == 1 ? 0 : 10};
+            wf_memory planned, held, again;
             snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", wt_models[i]);
             wt_talker t = wt_talker_open(ctx, "cpu", path, &o);
-            wt_ok(ctx, wf_generator_plan(t.device, t.model, &o, &planned));
-            wf_generator_memory(t.generator, &held);
-            assert_int_equal(planned.states, held.states);
-            assert_int_equal(planned.mapped, held.mapped);
+            wt_ok(ctx, wf_engine_plan(t.device, t.model, &o, &planned));
+            wf_engine_memory(t.engine, &held);
+            expect_held(&t, &planned);
             if (strcmp(wt_models[i], "llama") == 0 || strcmp(wt_models[i], "mistral") == 0)
                 assert_int_equal(held.mapped > 0,
                                  wt_models[i][0] == 'l'); /* small weights are copied, not mapped */
-            assert_int_equal(planned.activations, held.activations);
+            run_sizes(&t, 64);
+            expect_held(&t, &planned);
             for (uint64_t n = 1; i == 0; n++) {
                 wf_ctx_fail_allocation(ctx, n);
-                wf_status status = wf_generator_plan(t.device, t.model, &o, &planned);
+                wf_status status = wf_engine_plan(t.device, t.model, &o, &again);
                 wf_ctx_fail_allocation(ctx, 0);
                 if (status == WF_OK)
                     break;
@@ -680,11 +768,11 @@ static void test_cut_while_running(void **state)
     wt_talker t = wt_talker_open(ctx, "cpu", wt_path(&p.scratch, "whole"), NULL);
     wf_sequence *s;
     const int32_t ids[] = {5, 6, 7};
-    wt_ok(ctx, wf_sequence_new(t.generator, ids, 3, NULL, &s));
-    wt_ok(ctx, wf_generator_step(t.generator, NULL));
+    wt_ok(ctx, wf_engine_submit(t.engine, ids, 3, NULL, &s));
+    wt_ok(ctx, wf_engine_step(t.engine, NULL));
     wf_guard_mapped_files(true);
     assert_int_equal(truncate(wt_path(&p.scratch, "whole/model.safetensors"), 5000), 0);
-    assert_int_equal(wf_generator_step(t.generator, NULL), WF_ERR_IO);
+    assert_int_equal(wf_engine_step(t.engine, NULL), WF_ERR_IO);
     assert_non_null(strstr(wf_ctx_message(ctx), "model.safetensors was truncated"));
     wf_guard_mapped_files(false);
     wf_sequence_free(s);
@@ -742,25 +830,13 @@ static int clean(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_info),
-        wt_test(test_info_layers),
-        wt_test(test_info_lists),
-        wt_test(test_run_greedy),
-        wt_test(test_run_seeds),
-        wt_test(test_run_sampling),
-        wt_test(test_run_stops),
-        wt_test(test_run_batch),
-        wt_test(test_run_prompts),
-        wt_test(test_run_context),
-        wt_test(test_run_output),
-        wt_test(test_chat),
-        wt_test(test_chat_context),
-        wt_test(test_chat_templates),
-        wt_test(test_tokenize),
-        wt_test(test_eval),
-        wt_test(test_mistakes),
-        wt_test(test_planned_memory),
-        wt_test(test_cut_while_running),
+        wt_test(test_info),        wt_test(test_info_layers),    wt_test(test_info_lists),
+        wt_test(test_run_greedy),  wt_test(test_run_seeds),      wt_test(test_run_sampling),
+        wt_test(test_run_stops),   wt_test(test_run_batch),      wt_test(test_run_prompts),
+        wt_test(test_run_cache),   wt_test(test_run_context),    wt_test(test_run_output),
+        wt_test(test_chat),        wt_test(test_chat_context),   wt_test(test_chat_templates),
+        wt_test(test_tokenize),    wt_test(test_eval),           wt_test(test_mistakes),
+        wt_test(test_bad_weights), wt_test(test_planned_memory), wt_test(test_cut_while_running),
         wt_test(test_smollm2),
     };
     return cmocka_run_group_tests(tests, make, clean);

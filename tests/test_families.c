@@ -269,9 +269,10 @@ static void keys_of_llama_cpp(void **state)
         wt_reference_read(fixtures[i], &r);
         write_as_llama_cpp(&p, wt_path(&p.scratch, "theirs.gguf"));
         /* longrope: the context decides between short and long factors */
-        const wf_generator_options o = {.context = (int64_t)(r.prompt_count + r.greedy_count)};
+        const wf_engine_options o = {.context = (int64_t)(r.prompt_count + r.greedy_count),
+                                     .kv = WF_KV_F32};
         wt_talker t = wt_talker_open(ctx, "cpu", wt_path(&p.scratch, "theirs.gguf"), &o);
-        float *logits = wt_logits(ctx, t.generator, r.prompt, r.prompt_count, r.vocab);
+        float *logits = wt_logits(ctx, t.engine, r.prompt, r.prompt_count, r.vocab);
         double error = wt_relative(logits, r.logits, (int64_t)r.prompt_count * r.vocab);
         print_message("%-16s logits within %.1e\n", fixtures[i], error);
         assert_true(error <= 1e-5); /* as in test_models.c */

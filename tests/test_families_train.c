@@ -443,11 +443,12 @@ static void resumes_bitwise(void **state)
 static float *logits_of(wf_ctx *ctx, const wt_reference *r, const char *path, const char *adapter)
 {
     const wf_lora lora = {.path = adapter};
-    const wf_generator_options o = {.context = (int64_t)(r->prompt_count + r->greedy_count),
-                                    .lora = &lora,
-                                    .loras = adapter != NULL};
+    const wf_engine_options o = {.context = (int64_t)(r->prompt_count + r->greedy_count),
+                                 .kv = WF_KV_F32,
+                                 .lora = &lora,
+                                 .loras = adapter != NULL};
     wt_talker t = wt_talker_open(ctx, device_name(), path, &o);
-    float *logits = wt_logits(ctx, t.generator, r->prompt, r->prompt_count, r->vocab);
+    float *logits = wt_logits(ctx, t.engine, r->prompt, r->prompt_count, r->vocab);
     wt_talker_close(&t);
     return logits;
 }

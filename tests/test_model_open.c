@@ -167,7 +167,7 @@ static void older_words(void **state)
         copy_model(*state, &s, rows[i].name, rows[i].find, rows[i].replace);
         wt_reference_read(rows[i].name, &r);
         wt_talker t = wt_talker_open(*state, "cpu", s.folder, NULL);
-        float *logits = wt_logits(*state, t.generator, r.prompt, r.prompt_count, r.vocab);
+        float *logits = wt_logits(*state, t.engine, r.prompt, r.prompt_count, r.vocab);
         double error = wt_relative(logits, r.logits, (int64_t)r.prompt_count * r.vocab);
         assert_true(error <= 1e-5);
         free(logits);
@@ -336,7 +336,7 @@ static void separate_head_overrides_the_config(void **state)
         wt_talker t = wt_talker_open(ctx, "cpu", s.folder, NULL);
         assert_int_equal(t.model->config.tied, i != 1);
         assert_int_equal(untied, i == 1);
-        float *logits = wt_logits(ctx, t.generator, r.prompt, r.prompt_count, r.vocab);
+        float *logits = wt_logits(ctx, t.engine, r.prompt, r.prompt_count, r.vocab);
         double error = wt_relative(logits, r.logits, (int64_t)r.prompt_count * r.vocab);
         assert_int_equal(error <= 1e-5, i != 1); /* the first logit differs */
         static const char *const ways[] = {"x.gguf", "folder"};
@@ -377,16 +377,23 @@ static void weights_that_are_no_numbers(void **state)
     copy_model(ctx, &s, "llama-bias", NULL, NULL);
     write_weights(ctx, &s, "llama-bias", &(change){.poison = "layers.0.mlp.up_proj.weight"});
     wf_ctx_set_log(ctx, count_warnings, NULL);
-    wt_talker t = wt_talker_open(ctx, "cpu", s.folder, &(wf_generator_options){.check = true});
+    wt_talker t = wt_talker_open(ctx, "cpu", s.folder, &(wf_engine_options){.check = true});
     assert_int_equal(warnings, 1);
-    /* sampling from NaN logits fails instead of returning a token */
+    /* sampling from NaN logits ends the sequence instead of returning a token */
     wf_sequence *q;
     for (int temperature = 0; temperature < 2; temperature++) {
         const wf_request request = {.limit = 1, .sampling = {.temperature = temperature}};
-        wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, r.prompt_count, &request, &q));
-        wt_fails(ctx, wf_generator_step(t.generator, NULL), WF_ERR_DEVICE,
-                 temperature ? "the model's logit of token 0 is "
-                             : "the model's logits are NaN or infinite");
+        wt_ok(ctx, wf_engine_submit(t.engine, r.prompt, r.prompt_count, &request, &q));
+        wt_ok(ctx, wf_engine_step(t.engine, NULL));
+        wf_status why;
+        const char *error = wf_sequence_error(q, &why);
+        assert_int_equal(wf_sequence_stop(q), WF_STOP_ERROR);
+        assert_int_equal(why, WF_ERR_DEVICE);
+        assert_non_null(strstr(error, temperature ? "the model's logit of token 0 is "
+                                                  : "the model's logits are NaN or infinite"));
+        size_t count;
+        wf_sequence_tokens(q, &count, NULL);
+        assert_int_equal(count, r.prompt_count); /* no token */
         wf_sequence_free(q);
     }
     wt_talker_close(&t);
@@ -424,11 +431,11 @@ static int cut_while_running(void)
     wt_reference_read("llama-bias", &r);
     copy_model(ctx, &s, "llama-bias", NULL, NULL);
     wt_talker t = wt_talker_open(ctx, "cpu:1", s.folder, NULL);
-    wt_ok(ctx, wf_sequence_new(t.generator, r.prompt, r.prompt_count, NULL, &q));
-    wt_ok(ctx, wf_generator_step(t.generator, NULL));
+    wt_ok(ctx, wf_engine_submit(t.engine, r.prompt, r.prompt_count, NULL, &q));
+    wt_ok(ctx, wf_engine_step(t.engine, NULL));
     if (truncate(wt_path(&s, "model.safetensors"), 4096) != 0)
         return 2;
-    wf_status status = wf_generator_step(t.generator, NULL);
+    wf_status status = wf_engine_step(t.engine, NULL);
     bool reported = strstr(wf_ctx_message(ctx), "truncated") != NULL;
     wf_sequence_free(q);
     wt_talker_close(&t);
@@ -458,23 +465,27 @@ static wf_status open_and_run(wf_ctx *ctx, const wt_reference *r)
 {
     wf_device *device = NULL;
     wf_model *model = NULL;
-    wf_generator *g = NULL;
+    wf_engine *e = NULL;
     wf_sequence *s = NULL;
     const wf_request request = {.limit = 2, .stops = 1, .stop = (const char *const[]){"zzz"}};
     wf_status status = wf_device_open(ctx, "cpu:1", &device);
     if (status == WF_OK)
         status = wf_model_open(ctx, r->path, &model);
     if (status == WF_OK)
-        status = wf_generator_new(device, model, NULL, &g);
+        status = wf_engine_new(device, model, NULL, &e);
     if (status == WF_OK)
-        status = wf_sequence_new(g, r->prompt, 3, &request, &s);
+        status = wf_engine_submit(e, r->prompt, 3, &request, &s);
     bool busy = true;
     while (status == WF_OK && busy)
-        status = wf_generator_step(g, &busy);
+        status = wf_engine_step(e, &busy);
     if (status == WF_OK)
+        wf_sequence_error(s, &status); /* the fault of one sequence is no failure of the step */
+    if (status == WF_OK) {
+        assert_int_equal(wf_sequence_stop(s), WF_STOP_LIMIT);
         wf_sequence_text(s, NULL);
+    }
     wf_sequence_free(s);
-    wf_generator_free(g);
+    wf_engine_free(e);
     wf_model_close(model);
     wf_device_close(device);
     return status;

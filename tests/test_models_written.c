@@ -50,9 +50,10 @@ static void write_model(wf_ctx *ctx, const char *from, const char *to, const cha
 static void compare(wf_ctx *ctx, const char *path, const char *what, const wt_reference *r,
                     const float *want, const int32_t *greedy, size_t count, wf_type type)
 {
-    const wf_generator_options options = {.context = (int64_t)(r->prompt_count + r->greedy_count)};
+    const wf_engine_options options = {.context = (int64_t)(r->prompt_count + r->greedy_count),
+                                       .kv = WF_KV_F32};
     wt_talker t = wt_talker_open(ctx, device_name(), path, &options);
-    float *logits = wt_logits(ctx, t.generator, r->prompt, r->prompt_count, r->vocab);
+    float *logits = wt_logits(ctx, t.engine, r->prompt, r->prompt_count, r->vocab);
     double error = wt_relative(logits, want, (int64_t)r->prompt_count * r->vocab);
     print_message("%-16s logits within %.1e, %zu greedy ids\n", what, error, count);
     const wf_dims some = {2, {32, 256}};
@@ -63,7 +64,7 @@ static void compare(wf_ctx *ctx, const char *path, const char *what, const wt_re
     int32_t ids[64];
     assert_true(count <= 64);
     if (count) {
-        wt_greedy(ctx, t.generator, r->prompt, r->prompt_count, ids, count);
+        wt_greedy(ctx, t.engine, r->prompt, r->prompt_count, ids, count);
         assert_memory_equal(ids, greedy, count * sizeof *ids);
     }
     free(logits);

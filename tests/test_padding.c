@@ -130,7 +130,7 @@ static void expect_masked(const int32_t *ids, size_t count, int hole)
 static void expect_generates(wf_ctx *ctx, const char *path, int64_t rows, int hole)
 {
     static const wf_sampling ways[] = {{0}, {.temperature = 5, .seed = 3}, {.repeat_penalty = 1.5}};
-    const wf_generator_options options = {.sequences = 2};
+    const wf_engine_options options = {.sequences = 2};
     const int32_t prompt[] = {65, 66};
     wt_talker talker = wt_talker_open(ctx, "cpu", path, &options);
     wf_model_info info;
@@ -142,9 +142,9 @@ static void expect_generates(wf_ctx *ctx, const char *path, int64_t rows, int ho
         wf_sequence *s;
         size_t count;
         bool busy = true;
-        wt_ok(ctx, wf_sequence_new(talker.generator, prompt, 2, &request, &s));
+        wt_ok(ctx, wf_engine_submit(talker.engine, prompt, 2, &request, &s));
         while (busy)
-            wt_ok(ctx, wf_generator_step(talker.generator, &busy));
+            wt_ok(ctx, wf_engine_step(talker.engine, &busy));
         const int32_t *ids = wf_sequence_tokens(s, &count, NULL);
         assert_int_equal(count, 2 + 12);
         expect_masked(ids, count, hole);

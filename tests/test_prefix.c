@@ -53,7 +53,7 @@ static wf_status bench_try(bench *b, wf_ctx *ctx, const int64_t *window, int cou
     for (int i = 0; status != WF_OK && i < count; i++) /* a failure leaves nothing */
         assert_true(b->pages[i].count > 0 || (!b->pages[i].free && !b->pages[i].page));
     if (status == WF_OK)
-        status = wf_prefix_new(ctx, &b->caches, b->pages, &b->prefix);
+        status = wf_prefix_new(ctx, &b->caches, b->pages, 0, &b->prefix);
     if (status != WF_OK)
         bench_close(b);
     return status;
@@ -349,6 +349,22 @@ static void test_salt(void **state)
     bench_close(&b);
 }
 
+/* A cache of one page has one bucket: all hashes collide. */
+static void test_collision(void **state)
+{
+    bench b;
+    bench_open(&b, *state, (int64_t[]){0}, 1, (int64_t[]){1});
+    seq s = seq_of(1, "a");
+    compute(&b, &s, 0);
+    assert_int_equal(b.prefix->buckets, 1);
+    assert_int_equal(match(&b, 1, "a", NULL, NULL), 1);
+    assert_int_equal(match(&b, 1, "b", NULL, NULL), 0);
+    assert_int_equal(match(&b, 2, "a", NULL, NULL), 0);
+    assert_int_equal(match(&b, 1, "aa", NULL, NULL), 1);
+    finish(&b, &s);
+    bench_close(&b);
+}
+
 static void test_waiting(void **state)
 {
     bench b;
@@ -511,7 +527,15 @@ static void test_full(void **state)
     assert_int_equal(insert(&b, &s, s.place, 2, &exists), -1);
     assert_false(exists);
     finish(&b, &s);
-    expect_pool(&b.pages[0], 1, 1, 0);
+    expect_pool(&b.pages[0], 2, 0, 0); /* evicted in vain: the place kept the nodes */
+    s = seq_of(0, "ab");
+    compute(&b, &s, 0);
+    finish(&b, &s);
+    assert_int_equal(b.prefix->count, 2);
+    s = seq_of(1, "x"); /* evicts a cached page, and so its node */
+    compute(&b, &s, 0);
+    finish(&b, &s);
+    assert_int_equal(match(&b, 1, "x", NULL, NULL), 1);
     bench_close(&b);
 }
 
@@ -630,11 +654,11 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(test_pool),         wt_test(test_list),   wt_test(test_list_memory),
-        wt_test(test_match),        wt_test(test_salt),   wt_test(test_waiting),
-        wt_test(test_window),       wt_test(test_join),   wt_test(test_no_page),
-        wt_test(test_windows_only), wt_test(test_full),   wt_test(test_clear),
-        wt_test(test_long),         wt_test(test_memory),
+        wt_test(test_pool),      wt_test(test_list),         wt_test(test_list_memory),
+        wt_test(test_match),     wt_test(test_salt),         wt_test(test_waiting),
+        wt_test(test_collision), wt_test(test_window),       wt_test(test_join),
+        wt_test(test_no_page),   wt_test(test_windows_only), wt_test(test_full),
+        wt_test(test_clear),     wt_test(test_long),         wt_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,8 @@ typedef struct {
 
 /* What happened in all runs. */
 static struct {
-    int hits, pending, evictions, joins, refills, full, abandoned, refused, failed, rewinds;
+    int hits, pending, evictions, joins, refills, full, abandoned, refused, failed, rewinds,
+        cleared;
 } seen;
 
 static int below(bench *b, int n)
@@ -176,6 +177,23 @@ static int64_t model_available(const bench *b, int cache)
     for (int64_t i = 0; i < b->pages[cache].count; i++)
         n += b->page[cache][i].holders == 0;
     return n;
+}
+
+/* The oldest cached page of a pool is lost. Returns false if no page is cached. */
+static bool model_evict(bench *b, int cache)
+{
+    model_page *oldest = NULL;
+    for (int64_t i = 0; i < b->pages[cache].count; i++) {
+        model_page *p = &b->page[cache][i];
+        if (p->holders == 0 && p->owner >= 0 && (!oldest || p->stamp < oldest->stamp))
+            oldest = p;
+    }
+    if (!oldest)
+        return false;
+    int32_t owner = oldest->owner;
+    oldest->owner = -1;
+    model_lost(b, cache, owner);
+    return true;
 }
 
 /* The pool took this page: it must have been free, or without free pages the cached one that was
@@ -467,11 +485,33 @@ static bool reserve(bench *b, sequence *s, int64_t end)
     return true;
 }
 
+static int64_t live_nodes(const bench *b)
+{
+    int64_t n = 0;
+    for (int i = 0; i < MOST_NODES; i++)
+        n += b->node[i].live;
+    return n;
+}
+
+/* Makes a node free by evictions, if all are in use. */
+static void model_free_node(bench *b)
+{
+    bool evicted = true;
+    while (live_nodes(b) == b->prefix->capacity && evicted) {
+        evicted = false;
+        for (int c = 0; c < b->caches.count && live_nodes(b) == b->prefix->capacity; c++)
+            evicted = model_evict(b, c) || evicted;
+        seen.cleared += evicted;
+    }
+}
+
 /* Inserts page `at` below a node; the model must agree. */
 static int32_t insert(bench *b, sequence *s, int32_t parent, int64_t at, bool *exists)
 {
     int32_t token[PAGE], page[WF_MOST_CACHES], wanted = model_find(b, s->text, at + 1);
-    int64_t live = b->prefix->count;
+    assert_int_equal(b->prefix->count, live_nodes(b));
+    if (wanted < 0)
+        model_free_node(b);
     spell(s, at, token);
     for (int c = 0; c < b->caches.count; c++)
         page[c] = at >= s->first[c] ? s->held[c][at] : -1;
@@ -479,7 +519,7 @@ static int32_t insert(bench *b, sequence *s, int32_t parent, int64_t at, bool *e
     assert_int_equal(*exists, wanted >= 0);
     if (*exists)
         assert_int_equal(node, wanted);
-    assert_int_equal(node < 0, !*exists && live == b->prefix->capacity);
+    assert_int_equal(node < 0, !*exists && live_nodes(b) == b->prefix->capacity);
     seen.full += node < 0;
     if (*exists || node < 0)
         return node;
@@ -613,19 +653,8 @@ static void clear(bench *b)
 {
     wf_prefix_clear(b->prefix);
     for (int c = 0; c < b->caches.count; c++)
-        for (;;) {
-            model_page *oldest = NULL;
-            for (int64_t i = 0; i < b->pages[c].count; i++) {
-                model_page *p = &b->page[c][i];
-                if (p->holders == 0 && p->owner >= 0 && (!oldest || p->stamp < oldest->stamp))
-                    oldest = p;
-            }
-            if (!oldest)
-                break;
-            int32_t owner = oldest->owner;
-            oldest->owner = -1;
-            model_lost(b, c, owner);
-        }
+        while (model_evict(b, c))
+            continue;
 }
 
 static void step(bench *b)
@@ -661,7 +690,7 @@ static void open_bench(bench *b, wf_ctx *ctx, const int64_t *window, int count, 
         for (int i = 0; i < MOST_POOL; i++)
             b->page[c][i].owner = -1;
     }
-    wt_ok(ctx, wf_prefix_new(ctx, &b->caches, b->pages, &b->prefix));
+    wt_ok(ctx, wf_prefix_new(ctx, &b->caches, b->pages, 0, &b->prefix));
     assert_int_equal(b->prefix->capacity, nodes);
     for (int i = 0; i < SEQUENCES; i++)
         b->seq[i].place = -1;
@@ -708,7 +737,8 @@ static void test_random(void **state)
     check_caches(*state, (int64_t[]){17, 40}, 2, 5);
     /* The random steps reach every case. */
     assert_true(seen.hits > 100 && seen.pending > 100 && seen.evictions > 100 && seen.joins > 100);
-    assert_true(seen.refills > 10 && seen.full > 10 && seen.abandoned > 100);
+    assert_true(seen.refills > 10 && seen.full + seen.cleared > 10 && seen.cleared > 0 &&
+                seen.abandoned > 100);
     assert_true(seen.refused > 100 && seen.failed > 100 && seen.rewinds > 100);
 }
 

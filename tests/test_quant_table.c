@@ -131,7 +131,7 @@ static void test_models(void **state)
         wf_model_close(m);
         for (int d = 0; d < 2; d++) {
             wt_talker t = wt_talker_open(ctx, d ? "check" : "cpu:1", file, NULL);
-            wt_greedy(ctx, t.generator, r.prompt, r.prompt_count, ids[d], TOKENS);
+            wt_greedy(ctx, t.engine, r.prompt, r.prompt_count, ids[d], TOKENS);
             wt_talker_close(&t);
         }
         assert_memory_equal(ids[0], ids[1], sizeof ids[0]);

@@ -119,8 +119,7 @@ static void texts_are_as_likely_as_recorded(void **state)
     comparison c = {.recording = r};
     for (int i = 0; i < r->count && i < SOME_TEXTS; i++) {
         c.text = &r->texts[i];
-        wt_ok(ctx,
-              wf_generator_logits(t.generator, c.text->ids, (size_t)c.text->count, compare, &c));
+        wt_ok(ctx, wf_engine_logits(t.engine, c.text->ids, (size_t)c.text->count, 0, compare, &c));
     }
     print_message(
         "%d positions: mean divergence %.2g nats, largest %.2g; another most likely token "
@@ -145,7 +144,7 @@ static void story_continues_as_recorded(void **state)
     wt_talker t = wt_talker_open(ctx, "cpu", path, NULL);
     int32_t ids[SOME_TOKENS];
     assert_true(story->count - story->prompt >= SOME_TOKENS);
-    wt_greedy(ctx, t.generator, story->ids, (size_t)story->prompt, ids, SOME_TOKENS);
+    wt_greedy(ctx, t.engine, story->ids, (size_t)story->prompt, ids, SOME_TOKENS);
     assert_memory_equal(ids, story->ids + story->prompt, sizeof ids);
     wt_talker_close(&t);
     sm_close(r);
@@ -165,9 +164,9 @@ static void ask(wf_ctx *ctx, const char *path)
     assert_memory_equal(ids, chat->ids, count * sizeof *ids);
     wf_sequence *s;
     bool busy = true;
-    wt_ok(ctx, wf_sequence_new(t.generator, ids, count, NULL, &s));
+    wt_ok(ctx, wf_engine_submit(t.engine, ids, count, NULL, &s));
     while (busy)
-        wt_ok(ctx, wf_generator_step(t.generator, &busy));
+        wt_ok(ctx, wf_engine_step(t.engine, &busy));
     assert_string_equal(wf_sequence_text(s, NULL), "The capital of France is Paris.");
     assert_int_equal(wf_sequence_stop(s), WF_STOP_END);
     wf_sequence_free(s);

@@ -100,7 +100,7 @@ static wf_sequence *begin(const wt_talker *t, const char *question)
     size_t count;
     wf_sequence *s;
     wt_ok(t->ctx, wf_model_chat(t->model, t->ctx, messages, 2, NULL, &ids, &count));
-    wt_ok(t->ctx, wf_sequence_new(t->generator, ids, count, &request, &s));
+    wt_ok(t->ctx, wf_engine_submit(t->engine, ids, count, &request, &s));
     wf_ids_free(t->ctx, ids);
     return s;
 }
@@ -111,10 +111,10 @@ static void ask(wf_ctx *ctx, const char *model, const char *adapter, const char 
 {
     const wf_lora lora = {.path = adapter};
     wt_talker t = wt_talker_open(ctx, "cpu", model,
-                                 &(wf_generator_options){.context = 256,
-                                                         .sequences = AT_ONCE,
-                                                         .lora = adapter ? &lora : NULL,
-                                                         .loras = adapter ? 1 : 0});
+                                 &(wf_engine_options){.context = 256,
+                                                      .sequences = AT_ONCE,
+                                                      .lora = adapter ? &lora : NULL,
+                                                      .loras = adapter ? 1 : 0});
     for (int first = 0; first < count; first += AT_ONCE) {
         int n = count - first < AT_ONCE ? count - first : AT_ONCE;
         wf_sequence *s[AT_ONCE];
@@ -122,7 +122,7 @@ static void ask(wf_ctx *ctx, const char *model, const char *adapter, const char 
         for (int i = 0; i < n; i++)
             s[i] = begin(&t, questions[first + i]);
         while (busy)
-            wt_ok(ctx, wf_generator_step(t.generator, &busy));
+            wt_ok(ctx, wf_engine_step(t.engine, &busy));
         for (int i = 0; i < n; i++) {
             snprintf(answers[first + i], ANSWER_BYTES, "%s", wf_sequence_text(s[i], NULL));
             wf_sequence_free(s[i]);

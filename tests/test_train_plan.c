@@ -193,6 +193,10 @@ static void test_command(void **state)
     wt_program_out(&p, "running");
     wt_program_ok(&p, "plan " WT_MODELS_FOLDER "/llama --train --lora 4 --batch 1 --length 16");
     wt_program_out(&p, "in adapters");
+    assert_null(strstr(p.out, "samples"));
+    wt_program_ok(&p, "plan --train --depth 2 --sample-every 5 --sample-prompt the");
+    wt_program_out(&p, "samples");
+    wt_program_fails(&p, 2, "plan gpt2-124M --sample-every 5", "add --train");
     wt_program_fails(&p, 2, "plan --train", "the model's shape is missing");
     wt_program_fails(&p, 2, "plan --train gpt2-12M", "did you mean");
     wt_program_fails(&p, 2, "plan gpt2-124M --train --memory much", "--memory must be a size");

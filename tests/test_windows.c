@@ -20,7 +20,7 @@
 
 #include "base/philox.h"
 #include "core_device.h"
-#include "infer/generator.h"
+#include "infer/engine.h"
 #include "infer/upload.h"
 #include "model_fixture.h"
 #include "support.h"
@@ -135,90 +135,103 @@ static void check_text(oracle *o, const wf_sequence *s)
     }
 }
 
-/* ---- The generator ---- */
+/* ---- The engine ---- */
 
 typedef struct {
     oracle oracle;
     wf_device *device;
-    wf_generator *g;
+    wf_engine *e;
 } bench;
 
 static bench bench_open(wf_ctx *ctx, const char *device, const char *model,
-                        const wf_generator_options *o)
+                        const wf_engine_options *o)
 {
     bench b = {.oracle = oracle_open(ctx, model)};
     wt_ok(ctx, wt_device_open(ctx, device, &b.device));
-    wt_ok(ctx, wf_generator_new(b.device, b.oracle.model, o, &b.g));
+    wt_ok(ctx, wf_engine_new(b.device, b.oracle.model, o, &b.e));
     return b;
 }
 
 static void bench_close(bench *b)
 {
-    wf_generator_free(b->g);
+    wf_engine_free(b->e);
     wf_device_close(b->device);
     oracle_close(&b->oracle);
 }
 
 /* Fills the free pages of one pool with NaN. */
-static void poison_state(wf_generator *g, int cache, const char *name)
+static void poison_state(wf_engine *e, int cache, const char *name)
 {
     wf_info info;
     int i = 0;
-    while (wf_session_state(g->session, i, &info) && strcmp(info.name, name) != 0)
+    while (wf_session_state(e->session, i, &info) && strcmp(info.name, name) != 0)
         i++;
     assert_string_equal(info.name, name);
     size_t page = info.bytes / (size_t)info.dim[0] / sizeof(float);
     float *x = malloc(info.bytes);
-    wt_ok(g->ctx, wf_session_read(g->session, name, x, info.bytes));
-    for (int64_t k = 0; k < g->pages[cache].free_count; k++)
-        for (size_t e = 0; e < page; e++)
-            x[(size_t)g->pages[cache].free[k] * page + e] = NAN;
-    wt_ok(g->ctx, wf_session_write(g->session, name, x, info.bytes));
+    wt_ok(e->ctx, wf_session_read(e->session, name, x, info.bytes));
+    for (int64_t k = 0; k < e->pages[cache].free_count; k++)
+        for (size_t n = 0; n < page; n++)
+            x[(size_t)e->pages[cache].free[k] * page + n] = NAN;
+    wt_ok(e->ctx, wf_session_write(e->session, name, x, info.bytes));
     free(x);
 }
 
-static void poison(wf_generator *g)
+static void poison(wf_engine *e)
 {
-    const wf_config *c = &g->model->config;
+    const wf_config *c = &e->model->config;
     for (int64_t i = 0; i < c->layers; i++)
         for (int k = 0; k < 2; k++) {
             char name[32];
             snprintf(name, sizeof name, "kv.%d.%s", (int)i, k ? "v" : "k");
-            poison_state(g, wf_caches_find(&g->caches, wf_config_layer(c, i)), name);
+            poison_state(e, wf_caches_find(&e->caches, wf_config_layer(c, i)), name);
         }
 }
 
-/* No page belongs to two sequences, or to a sequence and the pool, and none is lost. */
-static void check_pages(const wf_generator *g)
+/* A page is free, cached for the owner of a node, or held by running sequences; none is lost. No
+ * sequence holds more pages than a run of its own can touch. */
+static void check_pages(const wf_engine *e)
 {
-    for (int c = 0; c < g->caches.count; c++) {
-        const wf_pages *p = &g->pages[c];
-        int *owners = calloc((size_t)p->count, sizeof *owners);
+    for (int c = 0; c < e->caches.count; c++) {
+        const wf_pages *p = &e->pages[c];
+        const int64_t most =
+            wf_cache_most_pages(&e->caches.cache[c], WF_PAGE_TOKENS, e->size[c].pages, e->longest);
+        int *holders = calloc((size_t)p->count, sizeof *holders);
+        int *free_times = calloc((size_t)p->count, sizeof *free_times);
+        int64_t cached = 0;
         for (int64_t i = 0; i < p->free_count; i++)
-            owners[p->free[i]]++;
-        for (int64_t s = 0; s < g->sequences; s++) {
-            const wf_page_list *l = g->slot[s] ? &g->slot[s]->pages[c] : NULL;
-            for (int64_t i = l ? l->first : 0; l && i < l->end; i++)
-                owners[l->page[i]]++;
-            assert_true(!l || l->end - l->first <= p->count / g->sequences);
+            free_times[p->free[i]]++;
+        for (int64_t s = 0; s < e->running_count; s++) {
+            const wf_page_list *l = &e->running[s]->pages[c];
+            for (int64_t i = l->first; i < l->end; i++)
+                holders[l->page[i]]++;
+            assert_in_range(l->end - l->first, 0, most);
         }
-        for (int64_t i = 0; i < p->count; i++)
-            assert_int_equal(owners[i], 1);
-        free(owners);
+        for (int64_t i = 0; i < p->count; i++) {
+            const int32_t owner = p->page[i].owner;
+            assert_int_equal(p->page[i].holders, holders[i]);
+            assert_int_equal(free_times[i], holders[i] == 0 && owner < 0);
+            if (owner >= 0)
+                assert_int_equal(e->prefix->node[owner].page[c], i);
+            cached += holders[i] == 0 && owner >= 0;
+        }
+        assert_int_equal(cached, p->cached_count);
+        free(holders);
+        free(free_times);
     }
 }
 
-static void step(wf_generator *g, bool *busy)
+static void step(wf_engine *e, bool *busy)
 {
-    poison(g);
-    wt_ok(g->ctx, wf_generator_step(g, busy));
-    check_pages(g);
+    poison(e);
+    wt_ok(e->ctx, wf_engine_step(e, busy));
+    check_pages(e);
 }
 
-static int64_t pages_used(const wf_generator *g)
+static int64_t pages_used(const wf_engine *e)
 {
-    wf_generator_stats stats;
-    wf_generator_get_stats(g, &stats);
+    wf_engine_stats stats;
+    wf_engine_get_stats(e, &stats);
     return stats.pages_used;
 }
 
@@ -228,17 +241,18 @@ static int64_t pages_used(const wf_generator *g)
 static void check_long_texts(wf_ctx *ctx, const char *device, const char *model, int64_t chunk)
 {
     static const size_t begin[TOGETHER] = {0, 5, 23, 11, 20};
-    const wf_generator_options o = {.context = CONTEXT, .sequences = TOGETHER, .chunk = chunk};
+    const wf_engine_options o = {
+        .context = CONTEXT, .sequences = TOGETHER, .chunk = chunk, .kv = WF_KV_F32};
     const wf_request request = {.ignore_end = true};
     bench b = bench_open(ctx, device, model, &o);
     wf_sequence *s[TOGETHER];
     wt_reference r;
     wt_reference_read(model, &r);
     for (int i = 0; i < TOGETHER; i++)
-        wt_ok(ctx, wf_sequence_new(b.g, r.prompt + begin[i], r.prompt_count - begin[i], &request,
-                                   &s[i]));
+        wt_ok(ctx, wf_engine_submit(b.e, r.prompt + begin[i], r.prompt_count - begin[i], &request,
+                                    &s[i]));
     for (bool busy = true; busy;)
-        step(b.g, &busy);
+        step(b.e, &busy);
     for (int i = 0; i < TOGETHER; i++) {
         size_t count;
         wf_sequence_tokens(s[i], &count, NULL);
@@ -246,7 +260,7 @@ static void check_long_texts(wf_ctx *ctx, const char *device, const char *model,
         check_text(&b.oracle, s[i]);
         wf_sequence_free(s[i]);
     }
-    assert_int_equal(pages_used(b.g), 0);
+    assert_int_equal(pages_used(b.e), 0);
     wt_reference_free(&r);
     bench_close(&b);
 }
@@ -271,57 +285,55 @@ static void long_texts_of_core_ops(void **state)
     check_long_texts(*state, "core", "cohere2", 16);
 }
 
-/* ---- Restarts ---- */
+/* ---- Reuse ---- */
 
-static void run(wf_generator *g)
+static void run_all(wf_engine *e)
 {
     for (bool busy = true; busy;)
-        step(g, &busy);
+        step(e, &busy);
 }
 
-static uint64_t restarted(wf_sequence *s, const int32_t *ids, size_t count, const wf_request *r)
+/* Runs a prompt and 40 tokens, checks them, and copies all tokens to ids. Returns how many tokens of
+ * the prompt were reused. */
+static size_t continued(bench *b, int32_t *ids, size_t count)
 {
-    wf_generator *g = s->generator;
-    uint64_t before = g->stats.reused_tokens;
-    wt_ok(g->ctx, wf_sequence_restart(s, ids, count, r));
-    check_pages(g);
-    return g->stats.reused_tokens - before;
-}
-
-/* A prefix is reused only if its window is still in pages. */
-static void restarts(void **state)
-{
-    wf_ctx *ctx = *state;
-    const wf_generator_options o = {.context = CONTEXT, .chunk = 16};
     const wf_request request = {.ignore_end = true, .limit = 40};
+    wf_sequence *s;
+    size_t total;
+    wt_ok(b->e->ctx, wf_engine_submit(b->e, ids, count, &request, &s));
+    run_all(b->e);
+    check_text(&b->oracle, s);
+    const int32_t *all = wf_sequence_tokens(s, &total, NULL);
+    assert_int_equal(total, count + 40 < CONTEXT ? count + 40 : CONTEXT);
+    memcpy(ids, all, total * sizeof *ids);
+    size_t reused = wf_sequence_reused(s);
+    wf_sequence_free(s);
+    assert_int_equal(pages_used(b->e), 0);
+    check_pages(b->e);
+    return reused;
+}
+
+/* A prefix is reused only if its window is still in pages. The pool has five pages: a run of 16
+ * tokens and their window touch three, and two more may be cached. */
+static void reuse(void **state)
+{
+    const wf_engine_options o = {.context = CONTEXT, .chunk = 16, .kv = WF_KV_F32};
     wt_reference r;
     wt_reference_read("mistral", &r); /* window 7 */
-    bench b = bench_open(ctx, the_device(), "mistral", &o);
-    wf_sequence *s;
+    bench b = bench_open(*state, the_device(), "mistral", &o);
     int32_t ids[CONTEXT];
-    size_t count;
-    wt_ok(ctx, wf_sequence_new(b.g, r.prompt, 20, &request, &s));
-    run(b.g);
-    memcpy(ids, wf_sequence_tokens(s, &count, NULL), sizeof ids);
-    assert_int_equal(count, 60); /* 59 are cached; the last run holds tokens from 48 on */
-    assert_int_equal(s->pages[0].first, 3);
-    /* longer: all cached tokens are reused */
-    assert_int_equal(restarted(s, ids, 60, &request), 59);
-    run(b.g);
-    check_text(&b.oracle, s);
-    memcpy(ids, wf_sequence_tokens(s, &count, NULL), sizeof ids);
-    assert_int_equal(count, 100); /* the last run held tokens 92 .. 98, in pages from 80 on */
-    /* shorter, within the held pages: token 86 reads from 80 on */
-    assert_int_equal(restarted(s, ids, 87, &request), 86);
-    run(b.g);
-    check_text(&b.oracle, s);
-    /* shorter, with returned pages: the whole prompt is computed again */
-    assert_int_equal(restarted(s, ids, 30, &request), 0);
-    assert_int_equal(pages_used(b.g), 0);
-    run(b.g);
-    check_text(&b.oracle, s);
-    wf_sequence_free(s);
-    assert_int_equal(pages_used(b.g), 0);
+    assert_int_equal(b.e->pages[0].count, 5);
+    memcpy(ids, r.prompt, 20 * sizeof *ids);
+    assert_int_equal(continued(&b, ids, 20), 0);
+    /* 59 tokens were computed: pages 0 to 2 are full. Token 48 reads from token 42 on, in page 2. */
+    assert_int_equal(continued(&b, ids, 60), 48);
+    /* 99 were: pages 2 to 5 are cached. Token 80 reads from token 74 on, in page 4. */
+    assert_int_equal(b.e->pages[0].cached_count, 4);
+    assert_int_equal(continued(&b, ids, 87), 80);
+    /* Token 112 would read from 106 on; 126 tokens were computed, so page 6 is cached. */
+    assert_int_equal(continued(&b, ids, 126), 112);
+    /* Page 0 was evicted: token 16 would read from token 10 on. */
+    assert_int_equal(continued(&b, ids, 30), 0);
     wt_reference_free(&r);
     bench_close(&b);
 }
@@ -367,7 +379,7 @@ static wf_status compare_row(void *user, size_t position, const float *logits, s
         if (!(fabs((double)logits[i] - (double)want[i]) <= bound))
             fail_msg("logit %zu of token %zu is %g, not %g", i, position, (double)logits[i],
                      (double)want[i]);
-    poison(c->b.g);
+    poison(c->b.e);
     return WF_OK;
 }
 
@@ -378,48 +390,49 @@ static void act(random_case *c, wf_sequence **s)
     size_t what = below(c, 8);
     if (*s)
         check_text(&c->b.oracle, *s);
-    if (!*s) {
-        choose_ids(c, NULL);
-        wt_ok(ctx, wf_sequence_new(c->b.g, c->ids, c->count, &request, s));
-    } else if (what == 0) {
+    choose_ids(c, *s);
+    if (*s && what < 4) {
         wf_sequence_free(*s);
         *s = NULL;
-    } else if (what < 4) {
-        choose_ids(c, *s);
+    }
+    if (!*s && what > 0)
+        wt_ok(ctx, wf_engine_submit(c->b.e, c->ids, c->count, &request, s));
+    else if (*s) {
         oracle_run(&c->b.oracle, c->ids, c->count);
         c->next = below(c, c->count);
-        poison(c->b.g);
-        wt_ok(ctx, wf_sequence_logits(*s, c->ids, c->count, c->next, compare_row, c));
+        poison(c->b.e);
+        wt_ok(ctx, wf_engine_logits(c->b.e, c->ids, c->count, c->next, compare_row, c));
         assert_int_equal(c->next, c->count);
-    } else {
-        choose_ids(c, *s);
-        wt_ok(ctx, wf_sequence_restart(*s, c->ids, c->count, &request));
     }
-    check_pages(c->b.g);
+    check_pages(c->b.e);
 }
 
-/* Several sequences with random chunks, prompts, restarts, steps and logits. */
+/* Random prompts, steps and logits. More sequences than run at a time, in pools that may hold as
+ * little as one: they wait, and are preempted. */
 static void check_random(wf_ctx *ctx, uint64_t stream)
 {
-    enum { ACTIONS = 16 };
+    enum { ACTIONS = 16, SEQUENCES = 4 };
     random_case c = {0};
     wf_rng_init(&c.rng, wt_seed(), stream);
-    wf_sequence *s[3] = {0};
-    const wf_generator_options o = {.context = CONTEXT,
-                                    .sequences = 1 + (int64_t)below(&c, 3),
-                                    .chunk = 1 + (int64_t)below(&c, 40)};
+    wf_sequence *s[SEQUENCES] = {0};
+    const wf_engine_options o = {.context = CONTEXT,
+                                 .sequences = 1 + (int64_t)below(&c, 3),
+                                 .chunk = 1 + (int64_t)below(&c, 40),
+                                 .rows = 1 + (int64_t)below(&c, 8),
+                                 .cache = CONTEXT + (int64_t)below(&c, 3 * CONTEXT),
+                                 .kv = WF_KV_F32};
     c.b = bench_open(ctx, the_device(), models[below(&c, MODELS)], &o);
     for (int i = 0; i < ACTIONS; i++) {
-        act(&c, &s[below(&c, (size_t)o.sequences)]);
+        act(&c, &s[below(&c, SEQUENCES)]);
         for (size_t n = below(&c, 30); n > 0; n--)
-            step(c.b.g, NULL);
+            step(c.b.e, NULL);
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < SEQUENCES; i++)
         if (s[i]) {
             check_text(&c.b.oracle, s[i]);
             wf_sequence_free(s[i]);
         }
-    assert_int_equal(pages_used(c.b.g), 0);
+    assert_int_equal(pages_used(c.b.e), 0);
     bench_close(&c.b);
 }
 
@@ -444,31 +457,59 @@ static int64_t most_pages(int64_t window, int64_t run)
     return most;
 }
 
-/* Pools have exactly the pages that runs can touch; plans equal the memory held. */
+static void check_held(const bench *b, const wf_memory *planned)
+{
+    wf_memory held;
+    wf_engine_memory(b->e, &held);
+    assert_int_equal(planned->states, held.states);
+    assert_int_equal(planned->mapped, held.mapped);
+    assert_int_equal(planned->activations, held.activations);
+    assert_int_equal(planned->ports, held.ports);
+}
+
+/* Pools of windows have the pages that runs can touch, and two more per sequence for the cache; or
+ * as many as those of the whole context, if these are fewer. */
+static int64_t pool_of(int64_t window, int64_t sequences, int64_t run)
+{
+    const int64_t whole = sequences * CONTEXT / WF_PAGE_TOKENS;
+    const int64_t most = sequences * (most_pages(window, run) + 2);
+    return window > 0 && most < whole ? most : whole;
+}
+
+/* Plans equal the memory held, whatever runs have happened. */
 static void check_memory(wf_ctx *ctx, const char *model, int64_t chunk)
 {
-    const wf_generator_options o = {.context = CONTEXT, .sequences = 3, .chunk = chunk};
+    const wf_engine_options o = {
+        .context = CONTEXT, .sequences = 3, .chunk = chunk, .kv = WF_KV_F32};
+    static const size_t counts[] = {2, 1, 30, 5, 1};
+    const wf_request request = {.limit = 3, .ignore_end = true};
+    const int32_t ids[30] = {3, 1, 4};
+    wf_sequence *s[5];
     bench b = bench_open(ctx, "cpu", model, &o);
     const wf_config *c = &b.oracle.model->config;
-    wf_memory planned, held;
+    wf_memory planned;
     wf_info info;
+    int64_t tokens;
     size_t kv, sum = 0;
     int64_t run = chunk < 3 ? 3 : chunk; /* at least a token of each sequence */
-    wt_ok(ctx, wf_generator_plan(b.device, b.oracle.model, &o, &planned));
-    wf_generator_memory(b.g, &held);
-    assert_int_equal(planned.states, held.states);
-    assert_int_equal(planned.mapped, held.mapped);
-    assert_int_equal(planned.activations, held.activations);
-    for (int i = 0; wf_session_state(b.g->session, i, &info); i++) {
+    wt_ok(ctx, wf_engine_plan(b.device, b.oracle.model, &o, &planned));
+    check_held(&b, &planned);
+    for (int i = 0; wf_session_state(b.e->session, i, &info); i++) {
         int layer;
         if (sscanf(info.name, "kv.%d.", &layer) != 1)
             continue;
         int64_t window = wf_config_layer(c, layer)->window;
-        assert_int_equal(info.dim[0], 3 * most_pages(window, run));
+        assert_int_equal(info.dim[0], pool_of(window, 3, run));
         sum += info.bytes;
     }
-    wt_ok(ctx, wf_generator_kv_bytes(b.oracle.model, &o, &kv));
+    wt_ok(ctx, wf_engine_limits(b.oracle.model, &o, &tokens, &kv));
     assert_int_equal(kv, sum);
+    for (int i = 0; i < 5; i++)
+        wt_ok(ctx, wf_engine_submit(b.e, ids, counts[i], &request, &s[i]));
+    run_all(b.e);
+    check_held(&b, &planned);
+    for (int i = 0; i < 5; i++)
+        wf_sequence_free(s[i]);
     bench_close(&b);
 }
 
@@ -483,9 +524,9 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         wt_test(long_texts), wt_test(long_texts_on_check), wt_test(long_texts_of_core_ops),
-        wt_test(restarts),   wt_test(random_requests),     wt_test(memory),
+        wt_test(reuse),      wt_test(random_requests),     wt_test(memory),
     };
-    const struct CMUnitTest named[] = {wt_test(restarts), wt_test(random_requests)};
+    const struct CMUnitTest named[] = {wt_test(reuse), wt_test(random_requests)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return getenv("WEFT_WINDOWS_DEVICE") ? cmocka_run_group_tests(named, NULL, NULL)

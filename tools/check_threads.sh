@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # usage: tools/check_threads.sh BUILD [CMAKE_FLAGS...]
 # Builds tests of code that runs in several threads with the thread sanitizer in the tree BUILD, and runs them:
-# the thread pool, the loader of training data, samplers, a generator with several sequences, and a sample of all ops.
+# the thread pool, the loader of training data, samplers, an engine with several sequences, and a sample of all ops.
 # cmake/thread.cmake lists the folders that are instrumented.
 set -eu
 cd "$(dirname "$0")/.."

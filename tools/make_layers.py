@@ -14,7 +14,7 @@ TOP, OPEN, DEVICE, CORE, BASE = "#e9e2f5", "#e2f0d9", "#fde8c8", "#eef3fb", "#f3
 BOXES = (
     (0, 0, 12, 1, TOP, "src/cli", "one file per command: run, chat, train, finetune, prepare, plan, selftest, bench, ..."),
     (0, 1, 3, 1, TOP, "src/train", "data, trainer, checkpoints"),
-    (3, 1, 2.5, 1, TOP, "src/infer", "generators, samplers"),
+    (3, 1, 2.5, 1, TOP, "src/infer", "the engine, samplers"),
     (5.5, 1, 2.1, 1, TOP, "src/selftest", "float64 reference"),
     (7.6, 1, 1.6, 1, TOP, "src/bench", "timing"),
     (9.2, 1, 2.8, 1, OPEN, "examples", "and your program"),

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "cli/plan.h"
-#include "infer/generator.h"
+#include "infer/engine.h"
 #include "train/fit.h"
 
 /* The last comparison, for wf_auto_explain. Its device pointers are not valid. */
@@ -35,7 +35,7 @@ static wf_status forecast_running(void *user, wf_device *device, const wf_device
 {
     const wf_auto_model *m = user;
     wf_memory memory;
-    WF_TRY(wf_generator_plan(device, m->model, m->options, &memory));
+    WF_TRY(wf_engine_plan(device, m->model, m->options, &memory));
     *out = (wf_forecast){peak->read > 0 ? m->bytes / peak->read : 0,
                          memory.states + memory.activations + memory.ports};
     return WF_OK;

@@ -26,7 +26,7 @@ typedef struct {
 
 typedef struct {
     const wf_model *model;
-    const wf_generator_options *options;
+    const wf_engine_options *options;
     double bytes; /* of the weights; a token reads all of them */
 } wf_auto_model;
 

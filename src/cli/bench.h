@@ -70,7 +70,9 @@ wf_status wf_bench_report_write(const wf_bench_report *r);
 /* ---- Flags, and the machine ---- */
 
 typedef struct {
-    int64_t prompt, generated, depth, repeats; /* -1: the mode's default */
+    int64_t prompt, generated, depth, parallel, repeats; /* -1: the mode's default */
+    int64_t slots, shared;                               /* of the engine; -1: the default */
+    bool logits, no_reuse;
     int64_t batch, length; /* train: sequences, tokens; -1: the mode's default */
     const char *precision;
     const char *shape; /* measure only cases whose shape contains this */

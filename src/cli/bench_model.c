@@ -3,7 +3,7 @@
  * bench_model.c - weft bench MODEL: measures prefill and decode like llama-bench.
  *
  * Each test runs once to warm up (page faults, packing of weights) and then `repeats` times. The
- * machine's peak is measured last, after the generator is freed: it needs much memory itself, and
+ * machine's peak is measured last, after the engine is freed: it needs much memory itself, and
  * would raise the peak of resident memory that is reported.
  */
 #include <math.h>
@@ -24,7 +24,6 @@ typedef struct {
     wf_bench_run run[RUNS]; /* 0 tokens: not measured */
     wf_bench_times times[RUNS];
     wf_bench_work work[RUNS];
-    wf_exec *exec[WF_MAX_BUCKETS]; /* of the generator's buckets; borrowed */
     wf_bench_profile profile[RUNS];
     int repeats;
     double load;        /* seconds to load the model */
@@ -40,13 +39,26 @@ typedef struct {
 static wf_status choose(wf_ctx *ctx, job *t)
 {
     const wf_bench_options *o = &wf_bench_set;
-    const int64_t depth = o->depth > 0 ? o->depth : 0;
+    const int64_t depth = o->depth > 0 ? o->depth : 0, n_seq = o->parallel > 0 ? o->parallel : 1;
     bool both = strcmp(t->mode, "model") == 0;
     int64_t p = o->prompt >= 0 ? o->prompt : 512, n = o->generated >= 0 ? o->generated : 128;
     t->repeats = o->repeats >= 0 ? (int)o->repeats : 3;
-    t->run[PROMPT] = (wf_bench_run){true, depth, both || strcmp(t->mode, "prefill") == 0 ? p : 0};
-    t->run[GENERATED] =
-        (wf_bench_run){false, depth, both || strcmp(t->mode, "decode") == 0 ? n : 0};
+    t->run[PROMPT] = (wf_bench_run){.prompt = true,
+                                    .depth = depth,
+                                    .tokens = both || strcmp(t->mode, "prefill") == 0 ? p : 0,
+                                    .sequences = n_seq,
+                                    .shared = o->shared > 0 ? o->shared : 0,
+                                    .logits = o->logits};
+    t->run[GENERATED] = (wf_bench_run){.depth = depth,
+                                       .tokens = both || strcmp(t->mode, "decode") == 0 ? n : 0,
+                                       .sequences = n_seq};
+    if (o->slots >= 0 && o->slots < n_seq)
+        return wf_fail(ctx, WF_ERR_USAGE, "--slots %lld is less than --parallel %lld",
+                       (long long)o->slots, (long long)n_seq);
+    if (o->no_reuse && depth > 0)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--no-reuse would measure the %lld tokens of --depth, too; give one of them",
+                       (long long)depth);
     if (t->run[PROMPT].tokens == 0 && t->run[GENERATED].tokens == 0)
         return wf_fail(
             ctx, WF_ERR_USAGE,
@@ -67,13 +79,18 @@ static wf_status choose_context(job *t)
                        "%lld tokens exceed the context of %s, which is %lld; give fewer "
                        "(--n-prompt, --n-gen, --depth)",
                        (long long)need, WF_SHOWN(e->info.name), (long long)e->info.context);
-    if (wf_open_set.context > 0 && need > e->context)
+    if (wf_open_set.context > 0 && need > e->asked)
         return wf_fail(
             e->ctx, WF_ERR_USAGE,
             "%lld tokens exceed --ctx-size %lld; give fewer (--n-prompt, --n-gen, --depth)",
-            (long long)need, (long long)e->context);
+            (long long)need, (long long)e->asked);
     if (wf_open_set.context < 0)
-        e->context = need;
+        WF_TRY(wf_open_limit(e, need));
+    if (e->context < need)
+        return wf_fail(
+            e->ctx, WF_ERR_USAGE,
+            "a sequence of %lld tokens exceeds --cache-tokens, which hold %lld; give more",
+            (long long)need, (long long)e->context);
     return WF_OK;
 }
 
@@ -82,9 +99,23 @@ static wf_status choose_context(job *t)
 /* Returns the seconds spent packing weights so far. */
 static double packing(const job *t)
 {
-    wf_generator_stats s;
-    wf_generator_get_stats(t->open.generator, &s);
+    wf_engine_stats s;
+    wf_engine_get_stats(t->open.engine, &s);
     return (double)s.packing_nanoseconds / 1e9;
+}
+
+/* The warmup has compiled all executables that the measured runs use. */
+static wf_status start_profile(job *t, int i)
+{
+    const wf_engine *e = t->open.engine;
+    wf_exec **exec = wf_arena_alloc(&t->open.arena, (size_t)e->buckets * sizeof *exec);
+    if (!exec)
+        return WF_ERR_MEMORY;
+    for (int k = 0; k < e->buckets; k++)
+        exec[k] = e->bucket[k].exec;
+    WF_TRY(wf_bench_profile_new(exec, e->buckets, &t->profile[i]));
+    wf_bench_profile_start(&t->profile[i]);
+    return WF_OK;
 }
 
 static wf_status measure(job *t)
@@ -92,7 +123,7 @@ static wf_status measure(job *t)
     static const char *const labels[] = {"prompt", "generated"};
     for (int i = 0; i < RUNS; i++) {
         const wf_bench_run *r = &t->run[i];
-        wf_generator *g = t->open.generator;
+        wf_engine *g = t->open.engine;
         wf_progress progress;
         if (r->tokens == 0)
             continue;
@@ -100,16 +131,15 @@ static wf_status measure(job *t)
         for (int k = 0; k <= t->repeats; k++) {
             double seconds;
             wf_status status = wf_bench_run_time(g, r, &seconds);
+            /* The profile begins after the warmup, so that it covers the measured runs only. */
+            if (k > 0)
+                wf_bench_times_add(&t->times[i], seconds);
+            else if (status == WF_OK)
+                status = start_profile(t, i);
+            t->first[i] = k == 0 ? seconds : t->first[i];
             if (status != WF_OK) {
                 wf_progress_clear(&progress);
                 return status;
-            }
-            /* The profile begins after the warmup, so that it covers the measured runs only. */
-            if (k == 0) {
-                t->first[i] = seconds;
-                wf_bench_profile_start(&t->profile[i]);
-            } else {
-                wf_bench_times_add(&t->times[i], seconds);
             }
             wf_progress_update(&progress, (k + 1) * r->tokens);
         }
@@ -128,14 +158,12 @@ static wf_status load(wf_ctx *ctx, job *t, const char *path)
     uint64_t begin = wf_clock_ns();
     WF_TRY(wf_open_weights(ctx, path, e));
     WF_TRY(choose_context(t));
-    WF_TRY(wf_open_load(e, 1));
+    const int64_t slots = wf_bench_set.slots > 0 ? wf_bench_set.slots : t->run[0].sequences;
+    wf_open_set.no_reuse = wf_bench_set.no_reuse;
+    WF_TRY(wf_open_load(e, slots, wf_bench_set.logits ? t->run[PROMPT].tokens : 0));
     t->load = (double)(wf_clock_ns() - begin) / 1e9;
-    wf_generator_memory(e->generator, &memory);
+    wf_engine_memory(e->engine, &memory);
     t->planned = memory.states + memory.mapped + memory.ports + memory.activations;
-    for (int i = 0; i < e->generator->buckets; i++)
-        t->exec[i] = e->generator->bucket[i].exec;
-    for (int i = 0; i < RUNS; i++)
-        WF_TRY(wf_bench_profile_new(t->exec, e->generator->buckets, &t->profile[i]));
     return WF_OK;
 }
 
@@ -162,7 +190,7 @@ static void put_model(wf_bench_report *r, const job *t)
     wf_bench_text(r, "%s", i->family);
     wf_bench_number(r, (double)i->parameters);
     wf_bench_number(r, (double)i->bytes);
-    wf_bench_text(r, "%s", wf_type_name(t->open.kv));
+    wf_bench_text(r, "%s", wf_open_kv_name(t->open.kv));
     wf_bench_number(r, (double)t->open.context);
     wf_bench_number(r, t->load);
     wf_bench_number(r, t->packing);
@@ -170,13 +198,15 @@ static void put_model(wf_bench_report *r, const job *t)
     wf_bench_number(r, t->resident > 0 ? (double)t->resident : NAN);
 }
 
-/* "pp512", "tg128 @ 1000": the names of llama-bench. */
+/* "pp512", "tg128 @ 1000": the names of llama-bench; "tg128 x 32" with 32 sequences. */
 static void put_test(wf_bench_report *r, const wf_bench_run *run)
 {
-    char depth[32] = "";
+    char depth[32] = "", times[32] = "";
     if (run->depth > 0)
         snprintf(depth, sizeof depth, " @ %lld", (long long)run->depth);
-    wf_bench_text(r, "%s%lld%s", run->prompt ? "pp" : "tg", (long long)run->tokens, depth);
+    if (run->sequences > 1)
+        snprintf(times, sizeof times, " x %lld", (long long)run->sequences);
+    wf_bench_text(r, "%s%lld%s%s", run->prompt ? "pp" : "tg", (long long)run->tokens, times, depth);
 }
 
 static void put_results(wf_bench_report *r, const job *t, const wf_bench_machine *m)
@@ -185,6 +215,7 @@ static void put_results(wf_bench_report *r, const job *t, const wf_bench_machine
         {"test", "test", WF_SHOW_TEXT},
         {"tokens", NULL, WF_SHOW_WHOLE},
         {"depth_tokens", NULL, WF_SHOW_WHOLE},
+        {"sequences", NULL, WF_SHOW_WHOLE},
         {"repetitions", "runs", WF_SHOW_WHOLE},
         {"tokens_per_s", "tokens/s", WF_SHOW_HUNDREDTHS},
         {"tokens_per_s_deviation", "+-", WF_SHOW_HUNDREDTHS},
@@ -199,13 +230,14 @@ static void put_results(wf_bench_report *r, const job *t, const wf_bench_machine
     wf_bench_begin(r, "results", columns, false);
     for (int i = 0; i < RUNS; i++) {
         const wf_bench_run *run = &t->run[i];
-        const double tokens = (double)run->tokens;
+        const double tokens = (double)(run->tokens * run->sequences);
         if (run->tokens == 0)
             continue;
         double mean = wf_bench_rate_mean(&t->times[i], tokens);
         put_test(r, run);
         wf_bench_number(r, tokens);
         wf_bench_number(r, (double)run->depth);
+        wf_bench_number(r, (double)run->sequences);
         wf_bench_number(r, t->times[i].count);
         wf_bench_number(r, mean);
         wf_bench_number(r, wf_bench_rate_deviation(&t->times[i], tokens));
@@ -277,8 +309,8 @@ wf_status wf_bench_model(wf_ctx *ctx, const char *mode, char *const *operands, i
     t.resident = wf_machine_peak_resident();
     if (status == WF_OK)
         t.packing = packing(&t);
-    wf_generator_free(t.open.generator);
-    t.open.generator = NULL;
+    wf_engine_free(t.open.engine);
+    t.open.engine = NULL;
     if (status == WF_OK)
         status = report(ctx, &t);
     for (int i = 0; i < RUNS; i++)

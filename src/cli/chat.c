@@ -2,8 +2,8 @@
 /*
  * chat.c - the messages of a conversation, and answers to them.
  *
- * Each answer encodes the whole conversation again; wf_sequence_restart then reuses the KV cache of
- * the tokens that it shares with the previous prompt. When the context is full, the oldest
+ * Each answer encodes the whole conversation again; the engine then finds the tokens that it shares
+ * with the previous prompt in its cache. When the context is full, the oldest
  * questions and their answers are hidden from the model (left_out), but kept for /save.
  */
 #include "cli/chat.h"
@@ -227,9 +227,9 @@ static wf_status begin(wf_chat *c)
     size_t count;
     request.sampling.seed += c->answers++;
     WF_TRY(encode_fitting(c, &ids, &count));
-    wf_status status = c->sequence
-                           ? wf_sequence_restart(c->sequence, ids, count, &request)
-                           : wf_sequence_new(e->generator, ids, count, &request, &c->sequence);
+    wf_sequence_free(c->sequence);
+    c->sequence = NULL;
+    wf_status status = wf_engine_submit(e->engine, ids, count, &request, &c->sequence);
     wf_ids_free(e->ctx, ids);
     return status;
 }
@@ -242,12 +242,13 @@ static wf_status generate(wf_chat *c, wf_writer *answer)
         if (interrupted || c->deaf)
             wf_sequence_cancel(c->sequence);
         else
-            WF_TRY(wf_generator_step(c->open.generator, NULL));
+            WF_TRY(wf_engine_step(c->open.engine, NULL));
         size_t bytes;
         const char *text = wf_sequence_text(c->sequence, &bytes);
         wf_writer_bytes(answer, text, bytes);
         c->deaf = c->deaf || !wf_screen_write(&c->screen, text, bytes);
     } while (wf_sequence_stop(c->sequence) == WF_UNFINISHED && answer->status == WF_OK);
+    WF_TRY(wf_open_check(&c->open, c->sequence));
     return answer->status;
 }
 

@@ -15,7 +15,7 @@
 #include "cli/prompt.h"
 #include "cli/term.h"
 #include "device/device.h"
-#include "infer/generator.h"
+#include "infer/engine.h"
 
 #define LARGEST_TEMPLATE ((size_t)4 << 20) /* bytes, the limit of the template's lexer */
 
@@ -62,9 +62,9 @@ static wf_status open_chat(wf_chat *c, const char *path)
         WF_TRY(status);
     }
     WF_TRY(wf_chat_try(c)); /* checks the template before the model is loaded */
-    WF_TRY(wf_open_load(&c->open, 1));
+    WF_TRY(wf_open_load(&c->open, 1, 0));
     /* Prepare kernels now rather than after the first question. */
-    WF_TRY(wf_session_settle(c->open.generator->session, NULL));
+    WF_TRY(wf_session_settle(c->open.engine->session, NULL));
     wf_sampled_say(&c->sampled);
     return WF_OK;
 }
@@ -159,9 +159,9 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
     if (status == WF_OK)
         status = talk(c);
     if (status == WF_OK && c->answers > 0) {
-        wf_generator_stats s;
-        wf_generator_get_stats(c->open.generator, &s);
-        wf_open_say_speed(&c->open, s.prompt_tokens + c->answers, (int)c->answers, "");
+        wf_engine_stats s;
+        wf_engine_get_stats(c->open.engine, &s);
+        wf_open_say_speed(&c->open, s.prompt_tokens + c->answers, 0, (int)c->answers, "");
     }
     wf_chat_free(c);
     wf_mem_free(ctx, template);

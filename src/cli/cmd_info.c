@@ -7,7 +7,7 @@
 #include "cli/plan.h"
 #include "cli/sampling.h"
 #include "cli/screen.h"
-#include "infer/generator.h"
+#include "infer/engine.h"
 #include "model/config_json.h"
 #include "model/family.h"
 
@@ -62,12 +62,13 @@ static void count_control(wf_model_view *v)
 static wf_status plan_memory(wf_ctx *ctx, wf_model_view *v)
 {
     wf_device *device;
-    const wf_generator_options o = {.context = v->info.context};
+    int64_t tokens;
+    const wf_engine_options o = {.context = v->info.context};
     WF_TRY(wf_device_open(ctx, "cpu", &device));
-    wf_status status = wf_generator_plan(device, v->model, &o, &v->memory);
+    wf_status status = wf_engine_plan(device, v->model, &o, &v->memory);
     wf_device_close(device);
     if (status == WF_OK)
-        status = wf_generator_kv_bytes(v->model, &o, &v->kv);
+        status = wf_engine_limits(v->model, &o, &tokens, &v->kv);
     return status;
 }
 

@@ -13,6 +13,7 @@
 #include "base/path.h"
 #include "base/words.h"
 #include "cli/expansion.h"
+#include "cli/open.h"
 #include "cli/plan.h"
 #include "cli/train.h"
 #include "device/expand.h"
@@ -22,10 +23,11 @@
 
 static struct {
     const char *form, *without, *expand, *svg, *dot, *text;
-    int64_t context, sequences, vocab;
-    bool train, explain, json, overwrite;
+    const char *kv;
+    int64_t context, sequences, cache, vocab;
+    bool train, serve, fit, explain, json, overwrite;
     wf_run_options run; /* from the training flags; 0: not given */
-} options = {.context = -1, .sequences = -1, .vocab = -1};
+} options = {.context = -1, .sequences = -1, .cache = -1, .vocab = -1};
 
 /* ---- Choices ---- */
 
@@ -299,7 +301,10 @@ static wf_status check_unused(wf_ctx *ctx, const char *name, bool model)
 {
     const wf_given training[] = {{"vocab", options.vocab >= 0}};
     const wf_given running[] = {{"ctx-size", options.context >= 0},
-                                {"parallel", options.sequences >= 0}};
+                                {"parallel", options.sequences >= 0},
+                                {"cache-tokens", options.cache >= 0},
+                                {"cache-type-k", options.kv},
+                                {"serve", options.serve}};
     const wf_given graphs[] = {{"form", options.form},     {"without", options.without},
                                {"expand", options.expand}, {"svg", options.svg},
                                {"dot", options.dot},       {"text", options.text}};
@@ -312,8 +317,10 @@ static wf_status check_unused(wf_ctx *ctx, const char *name, bool model)
         WF_TRY(wf_flags_refuse(ctx, training, 1, "applies to training; add --train to plan a run"));
     if (!model || options.train)
         WF_TRY(wf_flags_refuse(
-            ctx, running, 2,
+            ctx, running, 5,
             "applies to running a model; give its file or folder, without --train"));
+    if (options.fit && !options.serve)
+        return wf_fail(ctx, WF_ERR_USAGE, "--fit applies to --serve; add it");
     if (!name || model || options.train)
         WF_TRY(wf_flags_refuse(ctx, graphs, 6,
                                "applies to examples and graphs; name one, without --train"));
@@ -353,7 +360,13 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         list_examples();
         return WF_OK;
     }
-    const wf_plan_run_options o = {options.context, options.sequences, options.run.memory};
+    const wf_plan_run_options o = {.context = options.context,
+                                   .sequences = options.sequences,
+                                   .cache = options.cache,
+                                   .kv = options.kv,
+                                   .memory = options.run.memory,
+                                   .serve = options.serve,
+                                   .fit = options.fit};
     return model ? wf_plan_run(ctx, name, &o, options.json) : run_graph(ctx, name);
 }
 
@@ -384,6 +397,15 @@ static const wf_flag flags[] = {
      .whole = &options.context, .fallback = "the maximum, at most 4096"},
     {"parallel", 0, "N", "MODEL: sequences at once", .whole = &options.sequences, .range = "1,1024",
      .also = "-np", .fallback = "1"},
+    {"serve", 0, NULL, "MODEL: plan an engine for many requests", .on = &options.serve},
+    {"fit", 0, NULL,
+     "with --serve: choose the context, sequences and KV cache that are not given, "
+     "so that they fit",
+     .on = &options.fit},
+    {"cache-tokens", 0, "N", "MODEL: tokens that the KV cache holds, of all sequences",
+     .whole = &options.cache, .range = WF_CACHE_RANGE, .fallback = "the context of every sequence"},
+    {"cache-type-k", 0, "TYPE", "MODEL: type of the KV cache", .text = &options.kv, .also = "-ctk",
+     .fallback = "f16", .offer = {.choices = WF_KV_NAMES}},
     {"form", 'f', "F", "EXAMPLE: the graph to plan", .text = &options.form, .fallback = "train",
      .offer = {.choices = "train prefill decode"}},
     {"without", 'w', "PASSES", "skip passes: all, or some of fold,fuse,recompute,schedule,memory",
@@ -403,6 +425,7 @@ static const wf_flag flags[] = {
     {.doc = "batches, types, device; with --train all settings of a run", .more = wf_train_flags},
     {.doc = "with --train: the shape of a new model", .more = wf_shape_flags},
     {.doc = "with --train: adapters", .more = wf_adapter_flags},
+    {.doc = "with --train: samples", .more = wf_sample_flags},
     {0},
 };
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/path.h"
 #include "base/writer.h"
 #include "cli/open.h"
 #include "cli/prompt.h"
@@ -18,12 +19,14 @@
 #include "cli/screen.h"
 #include "cli/text_ids.h"
 #include "format/folder.h"
+#include "infer/pages.h"
 
 #define AT_ONCE 8 /* default of --parallel */
 
 static struct {
     wf_values prompts, files;
     int64_t parallel;
+    const char *cache; /* file of keys and values; NULL: none */
     bool no_escape, echo, control, json;
     bool piped; /* no prompt was given, so stdin is the prompt */
 } options = {.parallel = -1};
@@ -37,6 +40,7 @@ typedef struct {
     wf_sequence *sequence; /* NULL before the start and after the end */
     wf_writer text;        /* generated but not yet printed; for JSON, all of it */
     size_t generated;      /* tokens */
+    size_t cached;         /* tokens of the prompt that were not computed */
     wf_stop stop;
     bool begun;
 } job;
@@ -49,6 +53,7 @@ typedef struct {
     int shown;      /* the job being printed; earlier jobs are finished */
     bool line_open; /* the output does not end with a newline */
     bool deaf;      /* stdout accepts no more bytes */
+    bool saves;     /* the prompt's keys and values are still to be saved */
     wf_screen screen;
 } batch;
 
@@ -147,6 +152,33 @@ static wf_status check_room(const batch *b, const job *j)
     return WF_OK;
 }
 
+/* Decides whether the file of --prompt-cache will be read or written. */
+static wf_status check_cache(batch *b)
+{
+    wf_ctx *ctx = b->open.ctx;
+    if (!options.cache)
+        return WF_OK;
+    if (b->prompts.count > 1)
+        return wf_fail(ctx, WF_ERR_USAGE, "--prompt-cache takes one prompt, but %d are given",
+                       b->prompts.count);
+    b->saves = wf_path_missing(options.cache);
+    if (b->saves && b->job[0].count <= WF_PAGE_TOKENS)
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--prompt-cache needs a prompt of more than %d tokens, but this one has %zu",
+                       WF_PAGE_TOKENS, b->job[0].count);
+    return WF_OK;
+}
+
+static wf_status restore(batch *b)
+{
+    size_t tokens;
+    if (!options.cache || b->saves)
+        return WF_OK;
+    WF_TRY(wf_engine_restore(b->open.engine, options.cache, &tokens));
+    wf_open_say("prompt cache: %zu token%s restored", tokens, WF_PLURAL(tokens));
+    return WF_OK;
+}
+
 static wf_status prepare(batch *b, const char *path)
 {
     wf_ctx *ctx = b->open.ctx;
@@ -170,10 +202,11 @@ static wf_status prepare(batch *b, const char *path)
         WF_TRY(encode(b, j));
         WF_TRY(check_room(b, j));
     }
+    WF_TRY(check_cache(b));
     int64_t most = options.parallel > 0 ? options.parallel : AT_ONCE;
-    WF_TRY(wf_open_load(&b->open, most < b->prompts.count ? most : b->prompts.count));
+    WF_TRY(wf_open_load(&b->open, most < b->prompts.count ? most : b->prompts.count, 0));
     wf_sampled_say(&b->sampled);
-    return WF_OK;
+    return restore(b);
 }
 
 /* ---- Printing: one job streams its text; the others wait for their turn ---- */
@@ -241,23 +274,37 @@ static wf_status begin(batch *b, job *j)
 {
     wf_request request = b->sampled.request;
     request.sampling.seed = j->seed;
-    WF_TRY(wf_sequence_new(b->open.generator, j->ids, j->count, &request, &j->sequence));
+    WF_TRY(wf_engine_submit(b->open.engine, j->ids, j->count, &request, &j->sequence));
     j->begun = true;
     if (options.echo)
         wf_writer_bytes(&j->text, j->prompt->text, j->prompt->bytes);
     return j->text.status;
 }
 
+/* Writes the file of --prompt-cache once the prompt is computed. */
+static wf_status save(batch *b, const job *j)
+{
+    size_t count, prompt;
+    wf_sequence_tokens(j->sequence, &count, &prompt);
+    if (!b->saves || count == prompt)
+        return WF_OK;
+    b->saves = false;
+    return wf_sequence_save(j->sequence, options.cache);
+}
+
 /* Takes the new text of a sequence; frees the sequence when it has stopped. */
-static wf_status collect(job *j)
+static wf_status collect(batch *b, job *j)
 {
     size_t bytes, count, prompt;
     const char *text = wf_sequence_text(j->sequence, &bytes);
     wf_writer_bytes(&j->text, text, bytes);
     j->stop = wf_sequence_stop(j->sequence);
+    WF_TRY(wf_open_check(&b->open, j->sequence));
+    WF_TRY(save(b, j));
     if (j->stop != WF_UNFINISHED) {
         wf_sequence_tokens(j->sequence, &count, &prompt);
         j->generated = count - prompt;
+        j->cached = wf_sequence_reused(j->sequence);
         wf_sequence_free(j->sequence);
         j->sequence = NULL;
     }
@@ -274,11 +321,11 @@ static wf_status generate(batch *b)
         for (; free_slots > 0 && next < b->prompts.count; free_slots--)
             WF_TRY(begin(b, &b->job[next++]));
         print_ready(b);
-        WF_TRY(wf_generator_step(b->open.generator, &busy));
+        WF_TRY(wf_engine_step(b->open.engine, &busy));
         /* Jobs before `shown` are finished and printed. */
         for (int i = b->shown; i < next; i++)
             if (b->job[i].sequence) {
-                WF_TRY(collect(&b->job[i]));
+                WF_TRY(collect(b, &b->job[i]));
                 free_slots += !b->job[i].sequence;
             }
     }
@@ -289,10 +336,11 @@ static wf_status generate(batch *b)
 static void report(batch *b)
 {
     const wf_open *e = &b->open;
-    uint64_t prompt = 0;
+    uint64_t prompt = 0, cached = 0;
     bool full = false;
     for (int i = 0; i < b->prompts.count; i++) {
         prompt += b->job[i].begun ? b->job[i].count : 0;
+        cached += b->job[i].cached;
         full = full || b->job[i].stop == WF_STOP_CONTEXT;
     }
     b->deaf = b->deaf || !wf_screen_end(&b->screen);
@@ -300,7 +348,7 @@ static void report(batch *b)
         print_json(b);
     else if (b->line_open && (b->prompts.count > 1 || isatty(STDOUT_FILENO)))
         print(b, "\n", 1);
-    wf_open_say_speed(e, prompt, b->prompts.count,
+    wf_open_say_speed(e, prompt, cached, b->prompts.count,
                       b->prompts.count == 1 ? wf_stop_sentence(b->job[0].stop) : "");
     char larger[96];
     if (full)
@@ -351,6 +399,9 @@ static const wf_flag flags[] = {
      .on = &options.control},
     {"no-escape", 0, NULL, "do not interpret backslash escapes such as \\n in -p",
      .on = &options.no_escape},
+    {"prompt-cache", 0, "FILE",
+     "keep the prompt's keys and values in FILE: written if it does not exist, otherwise read",
+     .text = &options.cache, .offer = WF_OFFER_FILES},
     WF_FLAG_JSON(&options.json),
     {.doc = "sampling", .more = wf_sampling_flags},
     {.doc = "model and device", .more = wf_open_flags},

@@ -187,7 +187,7 @@ static wf_status train(wf_ctx *ctx, const wf_run_options *o)
     wf_device *device;
     bool stopped;
     wf_setup guess;
-    wf_status guessed = wf_train_guess(ctx, &o->train, 0, &guess);
+    wf_status guessed = wf_train_guess(ctx, o, 0, &guess);
     const wf_auto_work work = wf_auto_training(&guess);
     if (guessed != WF_OK && wf_train_chooses()) { /* --device auto needs the setup to choose by */
         wf_setup_free(&guess);
@@ -271,6 +271,7 @@ static const wf_help_table presets = {.title = "presets", .rows = wf_shape_prese
 
 static const wf_flag train_flags[] = {
     {.doc = "the run", .more = wf_run_flags},
+    {.doc = "samples", .more = wf_sample_flags},
     {.doc = "the model", .more = wf_shape_flags},
     {.doc = "training", .more = wf_train_flags},
     {0},
@@ -278,6 +279,7 @@ static const wf_flag train_flags[] = {
 
 static const wf_flag finetune_flags[] = {
     {.doc = "the run", .more = wf_run_flags},
+    {.doc = "samples", .more = wf_sample_flags},
     {.doc = "adapters", .more = wf_adapter_flags},
     {.doc = "training", .more = wf_train_flags},
     {0},

@@ -5,6 +5,8 @@
 
 #include "cli/open.h"
 
+#define WF_EVAL_ROWS 32 /* most tokens per step that have logits: limits their memory */
+
 typedef struct {
     const char *file; /* "-": stdin */
     int64_t limit;    /* tokens or questions; -1: all */

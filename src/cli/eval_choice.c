@@ -4,8 +4,8 @@
  *
  * Follows lm-evaluation-harness: context and ending are tokenized together, and the ending's tokens
  * are those past the length of the context alone. Spaces at the end of the context belong to the
- * ending. All endings of a question run in one sequence, one after the other, so that the context
- * is computed once.
+ * ending. The endings of a question run one after the other, so that all but the first find most of
+ * the context in the engine's cache.
  */
 #include <ctype.h>
 #include <math.h>
@@ -32,8 +32,7 @@ typedef struct {
     wf_arena arena;     /* owns the questions */
     question *question;
     size_t count, cap;
-    int32_t bos;           /* put before every context; -1: none */
-    wf_sequence *sequence; /* NULL before the first ending; reused, so that contexts are shared */
+    int32_t bos; /* put before every context; -1: none */
     /* the current ending */
     int32_t *ids;  /* [ids] bos?, context, ending */
     size_t first;  /* index of the first token of the ending */
@@ -263,11 +262,8 @@ static wf_status score_ids(quiz *q, const question *t)
     q->ids += over;
     q->first -= over;
     q->length -= over;
-    wf_status status = WF_OK;
-    if (!q->sequence)
-        status = wf_sequence_new(q->e->generator, q->ids, q->length - 1, NULL, &q->sequence);
-    if (status == WF_OK)
-        status = wf_sequence_logits(q->sequence, q->ids, q->length - 1, q->first - 1, add_score, q);
+    wf_status status =
+        wf_engine_logits(q->e->engine, q->ids, q->length - 1, q->first - 1, add_score, q);
     q->tokens += (int64_t)(q->length - q->first);
     q->ids -= over;
     return status;
@@ -408,12 +404,11 @@ wf_status wf_eval_choices(wf_open *e, const wf_eval_options *o)
     if (status == WF_OK)
         status = wf_eval_bos(e, &q.bos);
     if (status == WF_OK)
-        status = wf_open_load(e, 1);
+        status = wf_open_load(e, 1, WF_EVAL_ROWS);
     if (status == WF_OK)
         status = ask_all(&q);
     if (status == WF_OK)
         (o->json ? print_json : print_results)(&q);
-    wf_sequence_free(q.sequence);
     wf_mem_free(e->ctx, q.question);
     wf_arena_free(&q.arena);
     wf_prompts_free(&q.prompts);

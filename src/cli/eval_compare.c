@@ -32,16 +32,15 @@ wf_status wf_comparison_begin(wf_comparison *c, const wf_open *model, wf_open *b
                        "the models have different tokens, from number %lld on; only models with "
                        "the same tokenizer can be compared",
                        (long long)(differs >= 0 ? differs : wf_tokenizer_count(model->tokenizer)));
-    if (base->context < model->context)
+    if (base->asked < model->asked)
         return wf_fail(model->ctx, WF_ERR_USAGE,
                        "the model of --against has a context of %lld tokens, less than %lld; give "
                        "-c %lld",
-                       (long long)base->context, (long long)model->context,
-                       (long long)base->context);
+                       (long long)base->asked, (long long)model->asked, (long long)base->asked);
     c->vocab = (size_t)model->info.vocab;
-    base->context = model->context;
+    WF_TRY(wf_open_limit(base, model->asked));
     c->logits = wf_mem_array(model->ctx, c->room, c->vocab * sizeof *c->logits);
-    return c->logits ? wf_open_load(base, 1) : WF_ERR_MEMORY;
+    return c->logits ? wf_open_load(base, 1, WF_EVAL_ROWS) : WF_ERR_MEMORY;
 }
 
 static wf_status keep(void *user, size_t i, const float *logits, size_t vocab)
@@ -54,7 +53,7 @@ static wf_status keep(void *user, size_t i, const float *logits, size_t vocab)
 
 wf_status wf_comparison_window(wf_comparison *c, const int32_t *ids, size_t count)
 {
-    return wf_generator_logits(c->base->generator, ids, count, keep, c);
+    return wf_engine_logits(c->base->engine, ids, count, 0, keep, c);
 }
 
 static size_t most_likely(const float *logits, size_t vocab)

@@ -117,7 +117,7 @@ static wf_status run_windows(evaluation *v)
         if (v->o->against)
             status = wf_comparison_window(&v->comparison, v->window, v->length);
         if (status == WF_OK)
-            status = wf_generator_logits(v->e->generator, v->window, v->length, add_loss, v);
+            status = wf_engine_logits(v->e->engine, v->window, v->length, 0, add_loss, v);
         if (status != WF_OK && !wf_open_set.quiet)
             wf_progress_clear(&v->progress);
         WF_TRY(status);
@@ -213,7 +213,7 @@ static wf_status evaluate(evaluation *v)
     WF_TRY(read_text(v));
     if (v->o->against)
         WF_TRY(wf_comparison_begin(&v->comparison, v->e, v->o->against, longest_window(v)));
-    WF_TRY(wf_open_load(v->e, 1));
+    WF_TRY(wf_open_load(v->e, 1, WF_EVAL_ROWS));
     WF_TRY(run_windows(v));
     (v->o->json ? print_json : print_results)(v);
     return WF_OK;

@@ -11,12 +11,13 @@
 
 #include "cli/lora.h"
 #include "cli/plan.h"
-#include "infer/generator.h"
+#include "infer/engine.h"
 
 /* Tokens. A model with a longer context would reserve much more memory for the KV cache. */
 #define DEFAULT_CONTEXT 4096
 
-wf_open_options wf_open_set = {.device = "cpu", .context = -1, .chunk = -1, .threads = -1};
+wf_open_options wf_open_set = {
+    .device = "cpu", .context = -1, .chunk = -1, .threads = -1, .cache = -1, .step_ms = -1};
 
 const wf_flag wf_open_flags[] = {
     {"model", 'm', "MODEL", "the model, instead of the first argument", .text = &wf_open_set.model,
@@ -24,16 +25,22 @@ const wf_flag wf_open_flags[] = {
     {"ctx-size", 'c', "N", "context length in tokens; 0: the model's maximum",
      .whole = &wf_open_set.context, .fallback = "the maximum, at most 4096"},
     {"batch-size", 'b', "N", "maximum number of prompt tokens in one pass",
-     .whole = &wf_open_set.chunk, .range = "1,1048576", .fallback = "512"},
+     .whole = &wf_open_set.chunk, .range = "1,65536", .fallback = "512"},
     {"threads", 't', "N", "CPU threads", .whole = &wf_open_set.threads, .range = "1,1024",
      .fallback = "all cores"},
     {"device", 'd', "D", "where to compute: auto, or a device that 'weft devices' lists",
      .text = &wf_open_set.device, .offer = {.words = wf_auto_words}},
     WF_FLAG_FAST(&wf_open_set.fast),
     {"cache-type-k", 0, "TYPE", "type of the KV cache", .text = &wf_open_set.kv_k, .also = "-ctk",
-     .fallback = "f32", .offer = {.choices = "f32 f16 bf16"}},
+     .fallback = "f16", .offer = {.choices = WF_KV_NAMES}},
     {"cache-type-v", 0, "TYPE", "the same type as --cache-type-k", .text = &wf_open_set.kv_v,
-     .also = "-ctv", .offer = {.choices = "f32 f16 bf16"}},
+     .also = "-ctv", .offer = {.choices = WF_KV_NAMES}},
+    {"cache-tokens", 0, "N", "tokens that the KV cache holds, of all sequences",
+     .whole = &wf_open_set.cache, .range = WF_CACHE_RANGE,
+     .fallback = "the context of every sequence"},
+    {"step-ms", 0, "MS",
+     "while other sequences generate, prompts are computed in pieces of this time",
+     .real = &wf_open_set.step_ms, .range = "(0,", .fallback = "100"},
     WF_FLAG_LORA(&wf_open_set.lora),
     {"check-tensors", 0, NULL, "check the weights for NaN and infinity", .on = &wf_open_set.check},
     {"quiet", 'q', NULL, "print only errors on stderr", .on = &wf_open_set.quiet},
@@ -42,6 +49,15 @@ const wf_flag wf_open_flags[] = {
 };
 
 /* ---- Messages ---- */
+
+/* By wf_kv; the flags' choices are the same. */
+static const char *const kv_names[] = {"f16", "bf16", "f32", "q8_0"};
+enum { KV_TYPES = sizeof kv_names / sizeof *kv_names };
+
+const char *wf_open_kv_name(wf_kv kv)
+{
+    return kv_names[kv];
+}
 
 void wf_open_say(const char *fmt, ...)
 {
@@ -69,7 +85,9 @@ const char *wf_open_larger(const wf_open *e, char *buf, size_t cap)
 {
     size_t len = 0;
     buf[0] = '\0';
-    if (e->context < e->info.context)
+    if (e->context < e->asked)
+        wf_text_append(buf, cap, &len, ", or give a larger KV cache (--cache-tokens)");
+    else if (e->context < e->info.context)
         wf_text_append(buf, cap, &len, ", or give a larger context (-c, up to %lld for this model)",
                        (long long)e->info.context);
     return buf;
@@ -77,18 +95,21 @@ const char *wf_open_larger(const wf_open *e, char *buf, size_t cap)
 
 static void say_memory(const wf_open *e, int64_t sequences, const wf_memory *m, size_t kv_bytes)
 {
-    char count[16], mapped[32], copied[32], kv[32], activations[32];
+    char count[16], mapped[32], copied[32], kv[32], activations[32], sequence[32] = "";
     size_t rest = m->states > kv_bytes ? m->states - kv_bytes : 0;
     wf_open_say("%s (%s, %s parameters, %s) on %s", WF_FOREIGN(e->info.name), e->info.family,
                 wf_open_count(e->info.parameters, count, sizeof count), e->info.format,
                 wf_device_description(e->device));
     for (int i = 0; i < wf_open_set.lora.count; i++)
         wf_open_say("adapter %s, scale %g", WF_FOREIGN(e->lora[i].path), (double)e->lora[i].scale);
-    wf_open_say("memory: weights %s mapped and %s copied, KV cache %s for %lld x %lld token%s, "
+    const int64_t tokens = wf_open_set.cache > 0 ? wf_open_set.cache : e->context;
+    if (wf_open_set.cache <= 0) /* else the sequences share the tokens */
+        snprintf(sequence, sizeof sequence, "%lld x ", (long long)sequences);
+    wf_open_say("memory: weights %s mapped and %s copied, KV cache %s for %s%lld token%s, "
                 "activations %s",
                 wf_plan_bytes(m->mapped, mapped, sizeof mapped),
                 wf_plan_bytes(rest, copied, sizeof copied), wf_plan_bytes(kv_bytes, kv, sizeof kv),
-                (long long)sequences, (long long)e->context, WF_PLURAL(sequences * e->context),
+                sequence, (long long)tokens, WF_PLURAL(*sequence ? sequences * tokens : tokens),
                 wf_plan_bytes(m->activations + m->ports, activations, sizeof activations));
 }
 
@@ -101,17 +122,21 @@ static const char *rate(uint64_t tokens, uint64_t nanoseconds, char buf[32])
     return buf;
 }
 
-void wf_open_say_speed(const wf_open *e, uint64_t prompt, int begun, const char *ending)
+void wf_open_say_speed(const wf_open *e, uint64_t prompt, uint64_t cached, int begun,
+                       const char *ending)
 {
-    wf_generator_stats s;
-    char reading[32], writing[32];
-    wf_generator_get_stats(e->generator, &s);
+    wf_engine_stats s;
+    char reading[32], writing[32], found[48] = "";
+    wf_engine_get_stats(e->engine, &s);
     /* The first token of each sequence is computed with its prompt. */
-    uint64_t timed = s.tokens > (uint64_t)begun ? s.tokens - (uint64_t)begun : 0;
-    wf_open_say("prompt: %llu token%s%s; generated: %llu token%s%s%s%s", (unsigned long long)prompt,
-                WF_PLURAL(prompt), rate(prompt, s.prompt_nanoseconds, reading),
-                (unsigned long long)s.tokens, WF_PLURAL(s.tokens),
-                rate(timed, s.nanoseconds, writing), *ending ? "; " : "", ending);
+    const uint64_t timed = s.tokens > (uint64_t)begun ? s.tokens - (uint64_t)begun : 0;
+    if (cached > 0)
+        snprintf(found, sizeof found, ", %llu of them cached", (unsigned long long)cached);
+    wf_open_say("prompt: %llu token%s%s%s; generated: %llu token%s%s%s%s",
+                (unsigned long long)prompt, WF_PLURAL(prompt), found,
+                rate(prompt - cached, s.prompt_nanoseconds, reading), (unsigned long long)s.tokens,
+                WF_PLURAL(s.tokens), rate(timed, s.nanoseconds, writing), *ending ? "; " : "",
+                ending);
     if (wf_open_set.verbose && s.packing_nanoseconds > 0)
         wf_open_say("packing weights: %.3f s", (double)s.packing_nanoseconds / 1e9);
     if (wf_open_set.verbose)
@@ -142,18 +167,27 @@ wf_status wf_open_path(wf_ctx *ctx, char *const *operands, int count, const char
     return WF_OK;
 }
 
-static wf_status choose_kv(wf_ctx *ctx, wf_type *out)
+wf_status wf_open_kv(wf_ctx *ctx, const char *name, wf_kv *out)
+{
+    *out = WF_KV_F16;
+    if (!name)
+        return WF_OK;
+    for (int i = 0; i < KV_TYPES; i++)
+        if (strcmp(name, kv_names[i]) == 0) {
+            *out = (wf_kv)i;
+            return WF_OK;
+        }
+    return wf_fail(ctx, WF_ERR_USAGE, "--cache-type-k must be f16, bf16, f32 or q8_0, not '%s'",
+                   name);
+}
+
+static wf_status choose_kv(wf_ctx *ctx, wf_kv *out)
 {
     const char *k = wf_open_set.kv_k, *v = wf_open_set.kv_v;
     if (k && v && strcmp(k, v) != 0)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--cache-type-k %s and --cache-type-v %s differ; give the same type", k, v);
-    const char *name = k ? k : v ? v : "f32";
-    *out = wf_type_from_name(name);
-    if (*out != WF_F32 && *out != WF_F16 && *out != WF_BF16)
-        return wf_fail(ctx, WF_ERR_USAGE, "--cache-type-k must be f32, f16 or bf16, not '%s'",
-                       name);
-    return WF_OK;
+    return wf_open_kv(ctx, k ? k : v, out);
 }
 
 wf_status wf_open_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out)
@@ -172,29 +206,39 @@ wf_status wf_open_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out)
     return wf_auto_open(ctx, name, work, wf_open_set.fast, wf_open_set.quiet, out);
 }
 
+wf_status wf_open_limit(wf_open *e, int64_t context)
+{
+    const wf_engine_options options = {
+        .context = context, .cache = wf_open_set.cache > 0 ? wf_open_set.cache : 0, .kv = e->kv};
+    size_t kv_bytes;
+    e->asked = context;
+    return wf_engine_limits(e->model, &options, &e->context, &kv_bytes);
+}
+
 static wf_status choose_context(wf_open *e)
 {
     int64_t most = e->info.context, asked = wf_open_set.context;
-    /* -1: not given; 0: the model's maximum. */
-    e->context = asked > 0 ? asked : asked < 0 && most > DEFAULT_CONTEXT ? DEFAULT_CONTEXT : most;
-    if (e->context > most)
+    if (asked > most)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "--ctx-size %lld exceeds this model's limit of %lld tokens; use -c %lld or "
                        "less",
                        (long long)asked, (long long)most, (long long)most);
-    return WF_OK;
+    /* -1: not given; 0: the model's maximum. */
+    return wf_open_limit(e, asked > 0                             ? asked
+                            : asked < 0 && most > DEFAULT_CONTEXT ? DEFAULT_CONTEXT
+                                                                  : most);
 }
 
 /* Chooses the device for --device auto by the cost of one sequence. */
 static wf_status choose_device(wf_open *e)
 {
-    const wf_generator_options options = {.context = e->context, .sequences = 1, .kv = e->kv};
+    const wf_engine_options options = {.context = e->asked, .sequences = 1, .kv = e->kv};
     wf_auto_model model = {e->model, &options, (double)e->info.bytes};
     const wf_auto_work work = wf_auto_running(&model);
     return wf_open_device(e->ctx, &work, &e->device);
 }
 
-/* ---- The model and its generator ---- */
+/* ---- The model and its engine ---- */
 
 /* A named device is opened first, since it fails fastest; auto needs the model to choose by. */
 wf_status wf_open_weights(wf_ctx *ctx, const char *path, wf_open *e)
@@ -223,29 +267,40 @@ wf_status wf_open_model(wf_ctx *ctx, const char *path, wf_open *e)
     return WF_OK;
 }
 
-wf_status wf_open_load(wf_open *e, int64_t sequences)
+wf_status wf_open_load(wf_open *e, int64_t sequences, int64_t rows)
 {
-    const wf_generator_options options = {
-        .context = e->context,
+    const wf_engine_options options = {
+        .context = e->asked,
         .sequences = sequences,
+        .rows = rows,
+        .cache = wf_open_set.cache > 0 ? wf_open_set.cache : 0,
+        .step_ms = wf_open_set.step_ms > 0 ? wf_open_set.step_ms : 0,
         .chunk = wf_open_set.chunk > 0 ? wf_open_set.chunk : 0,
         .kv = e->kv,
+        .no_reuse = wf_open_set.no_reuse,
         .check = wf_open_set.check,
         .lora = e->lora,
         .loras = wf_open_set.lora.count,
     };
     wf_memory memory;
     size_t kv;
-    WF_TRY(wf_generator_plan(e->device, e->model, &options, &memory));
-    WF_TRY(wf_generator_kv_bytes(e->model, &options, &kv));
+    WF_TRY(wf_engine_plan(e->device, e->model, &options, &memory));
+    WF_TRY(wf_engine_limits(e->model, &options, &e->context, &kv));
     say_memory(e, sequences, &memory, kv);
-    return wf_generator_new(e->device, e->model, &options, &e->generator);
+    return wf_engine_new(e->device, e->model, &options, &e->engine);
+}
+
+wf_status wf_open_check(const wf_open *e, const wf_sequence *s)
+{
+    wf_status status;
+    const char *error = wf_sequence_error(s, &status);
+    return status == WF_OK ? WF_OK : wf_fail(e->ctx, status, "%s", error);
 }
 
 /* Works on a partly opened model: everything that was not created is NULL. */
 void wf_open_close(wf_open *e)
 {
-    wf_generator_free(e->generator);
+    wf_engine_free(e->engine);
     wf_model_close(e->model);
     wf_device_close(e->device);
     wf_arena_free(&e->arena);

@@ -6,6 +6,7 @@
 #include "cli/open.h"
 #include "cli/plan.h"
 #include "cli/train.h"
+#include "infer/engine.h"
 
 #define PEAK_BYTES ((size_t)256 << 20) /* buffer of the bandwidth measurement */
 
@@ -51,22 +52,41 @@ typedef struct {
     const wf_model *model;
     wf_model_info info;
     wf_device *device; /* owned */
-    wf_generator_options options;
-    int64_t context;
+    wf_engine_options options;
+    bool serve, fit;
     wf_memory memory;
+    size_t kv;                    /* bytes of the pools; part of the states */
     size_t total, limit, reserve; /* bytes; limit 0: unknown */
     double token;                 /* minimum seconds per token; 0: unknown */
 } view;
 
+/* Returns "in f16, 65536 tokens: 512 per sequence if all 128 run". */
+static const char *cache_remark(const view *v, char *buf, size_t cap)
+{
+    size_t len = 0;
+    const int64_t tokens = v->options.cache, each = tokens / v->options.sequences;
+    buf[0] = '\0';
+    wf_text_append(buf, cap, &len, "in %s, %lld token%s", wf_open_kv_name(v->options.kv),
+                   (long long)tokens, WF_PLURAL(tokens));
+    if (each < v->options.context)
+        wf_text_append(buf, cap, &len, ": %lld for each sequence if all run", (long long)each);
+    return buf;
+}
+
 static void print_text(const view *v)
 {
     const wf_memory *m = &v->memory;
-    char count[16];
+    char count[16], remark[96];
     printf("running %s: %s parameters, %lld x %lld token%s, on %s\n\nmemory, in bytes:\n",
            WF_FOREIGN(v->info.name), wf_open_count(v->info.parameters, count, sizeof count),
-           (long long)v->options.sequences, (long long)v->context,
-           WF_PLURAL(v->options.sequences * v->context), wf_device_description(v->device));
-    wf_plan_line("states", m->states, "KV cache and copied weights");
+           (long long)v->options.sequences, (long long)v->options.context,
+           WF_PLURAL(v->options.sequences * v->options.context), wf_device_description(v->device));
+    if (v->serve) {
+        wf_plan_line("KV cache", v->kv, cache_remark(v, remark, sizeof remark));
+        wf_plan_line("weights", m->states - v->kv, "copied");
+    } else {
+        wf_plan_line("states", m->states, "KV cache and copied weights");
+    }
     wf_plan_line("activations", m->activations, "with workspace");
     wf_plan_line("ports", m->ports, "inputs and outputs of the largest batch");
     wf_plan_line("total", v->total, "allocated on the device");
@@ -80,7 +100,10 @@ static void print_text(const view *v)
         printf(", so at most %.1f tokens/s", 1 / v->token);
     puts("");
     if (v->limit && v->total > v->limit)
-        puts("to save memory: a shorter context (--ctx-size) or fewer sequences (--parallel)");
+        puts(v->serve ? "to save memory: --fit, fewer tokens in the KV cache (--cache-tokens) or "
+                        "another type (--cache-type-k q8_0)"
+                      : "to save memory: a shorter context (--ctx-size) or fewer sequences "
+                        "(--parallel)");
     wf_plan_note_types(v->model, v->device);
 }
 
@@ -97,7 +120,10 @@ static void print_json(const view *v)
                  {"total", v->total},
                  {"available", v->limit},
                  {"reserve", v->reserve},
-                 {"context", (size_t)v->context},
+                 {"context", (size_t)v->options.context},
+                 {"sequences", (size_t)v->options.sequences},
+                 {"cache_tokens", (size_t)v->options.cache},
+                 {"kv", v->kv},
                  {"parameters", (size_t)v->info.parameters}};
     wf_json j;
     wf_json_begin(&j, stdout);
@@ -113,15 +139,30 @@ static void print_json(const view *v)
     wf_json_end(&j);
 }
 
+static wf_status plan(view *v)
+{
+    const wf_engine_options wanted = v->options;
+    if (v->fit)
+        WF_TRY(wf_engine_fit(v->device, v->model, &wanted, v->limit, &v->options, &v->memory));
+    else
+        WF_TRY(wf_engine_plan(v->device, v->model, &v->options, &v->memory));
+    if (v->options.cache == 0)
+        v->options.cache = v->options.sequences * v->options.context;
+    return wf_engine_limits(v->model, &v->options, &v->options.context, &v->kv);
+}
+
 static wf_status show(view *v, bool json)
 {
     wf_device *d = v->device;
     /* What the process holds already, if the device does not measure it. */
     v->reserve = d->reserve ? d->reserve : (size_t)wf_machine_peak_resident();
-    WF_TRY(wf_generator_plan(d, v->model, &v->options, &v->memory));
-    v->total = v->memory.states + v->memory.activations + v->memory.ports;
     if (!v->limit)
         v->limit = wf_device_available(d);
+    if (v->fit && !v->limit)
+        return wf_fail(v->model->ctx, WF_ERR_USAGE,
+                       "the device does not report its memory, so --fit needs --memory");
+    WF_TRY(plan(v));
+    v->total = v->memory.states + v->memory.activations + v->memory.ports;
     wf_device_peak peak;
     WF_TRY(wf_device_measure(d, PEAK_BYTES, &peak));
     /* Decoding reads every weight once per token, so bandwidth bounds it. */
@@ -141,12 +182,20 @@ wf_status wf_plan_run(wf_ctx *ctx, const char *path, const wf_plan_run_options *
     wf_model_get_info(model, &v.info);
     v.model = model;
     int64_t usual = v.info.context < 4096 ? v.info.context : 4096;
-    v.context = o->context > 0 ? o->context : o->context == 0 ? v.info.context : usual;
-    v.options = (wf_generator_options){.context = v.context,
-                                       .sequences = o->sequences > 0 ? o->sequences : 1};
+    v.serve = o->serve;
+    v.fit = o->fit;
+    v.options = (wf_engine_options){.sequences = o->sequences > 0 ? o->sequences
+                                                 : o->fit         ? 0
+                                                                  : 1,
+                                    .cache = o->cache > 0 ? o->cache : 0};
+    v.options.context = o->context > 0 ? o->context : o->context == 0 ? v.info.context : usual;
+    if (o->fit && o->context < 0)
+        v.options.context = 0;
     wf_auto_model work_model = {model, &v.options, (double)v.info.bytes};
     const wf_auto_work work = wf_auto_running(&work_model);
-    wf_status status = wf_train_device(ctx, &work, &v.device);
+    wf_status status = wf_open_kv(ctx, o->kv, &v.options.kv);
+    if (status == WF_OK)
+        status = wf_train_device(ctx, &work, &v.device);
     if (status == WF_OK)
         status = show(&v, json);
     wf_device_close(v.device);

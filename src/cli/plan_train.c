@@ -37,6 +37,7 @@ static int list_parts(const wf_setup_plan *p, part *out)
         {"gradients", "accumulated over the batches of a step", p->gradients},
         {"moments", "of the optimizer", p->moments},
         {"averages", "of the weights", p->averages},
+        {"samples", "keys and values", p->samples},
         {"other states", "loss scale, counters, frequencies", p->others},
         {"activations", "one region, with workspace, for all graphs", p->memory.region},
         {"ports", "inputs and outputs", p->memory.ports},
@@ -122,11 +123,12 @@ static void put_plan(wf_json *j, const wf_setup_plan *p)
     const struct {
         const char *key;
         size_t bytes;
-    } parts[] = {{"weights", p->weights},           {"gradients", p->gradients},
-                 {"moments", p->moments},           {"averages", p->averages},
-                 {"other_states", p->others},       {"states", p->memory.states},
-                 {"activations", p->memory.region}, {"ports", p->memory.ports},
-                 {"mapped", p->memory.mapped},      {"total", p->total}};
+    } parts[] = {{"weights", p->weights},      {"gradients", p->gradients},
+                 {"moments", p->moments},      {"averages", p->averages},
+                 {"samples", p->samples},      {"other_states", p->others},
+                 {"states", p->memory.states}, {"activations", p->memory.region},
+                 {"ports", p->memory.ports},   {"mapped", p->memory.mapped},
+                 {"total", p->total}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         wf_json_put_int(j, parts[i].key, (int64_t)parts[i].bytes);
     wf_json_key(j, "flops");
@@ -195,7 +197,7 @@ wf_status wf_plan_train(wf_ctx *ctx, const wf_run_options *o, int64_t vocab, boo
     static view v;
     wf_setup setup;
     v = (view){.setup = &setup, .limit = o->memory};
-    wf_status status = wf_train_guess(ctx, &o->train, vocab, &setup);
+    wf_status status = wf_train_guess(ctx, o, vocab, &setup);
     const wf_auto_work work = wf_auto_training(&setup);
     if (status == WF_OK)
         status = wf_train_device(ctx, &work, &v.device);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "model/example.h"
+#include "train/generate.h"
 #include "train/ranges.h"
 #include "train/shape.h"
 
@@ -184,6 +185,16 @@ static bool export_words(int index, const char **name, const char **doc)
     return true;
 }
 
+const wf_flag wf_sample_flags[] = {
+    {"sample-every", 0, "N", "steps between sample texts", .whole = &set.sample_every,
+     .fallback = "no samples"},
+    {"sample-prompt", 0, "TEXT", "prompt of the samples", .text = &set.prompt,
+     .fallback = "the beginning of a document"},
+    {"sample-tokens", 0, "N", "tokens in a sample", .whole = &set.sample_tokens, .range = "1,",
+     .fallback = "64"},
+    {0},
+};
+
 const wf_flag wf_run_flags[] = {
     {"data", 0, "DATA", "a folder from weft prepare, or a file of text or JSON lines",
      .text = &set.data, .offer = WF_OFFER_FILES},
@@ -210,12 +221,6 @@ const wf_flag wf_run_flags[] = {
      .fallback = "1/10 of all steps"},
     {"valid-batches", 0, "N", "batches in a validation", .whole = &set.valid_batches, .range = "1,",
      .fallback = "20"},
-    {"sample-every", 0, "N", "steps between sample texts", .whole = &set.sample_every,
-     .fallback = "no samples"},
-    {"sample-prompt", 0, "TEXT", "prompt of the samples", .text = &set.prompt,
-     .fallback = "the beginning of a document"},
-    {"sample-tokens", 0, "N", "tokens in a sample", .whole = &set.sample_tokens, .range = "1,",
-     .fallback = "64"},
     {"export", 0, "TYPE",
      "type of RUN/model.gguf, such as f32, bf16 or q8_0; none: do not write it",
      .text = &set.export_type, .fallback = "f32", .offer = {.words = export_words}},
@@ -276,8 +281,9 @@ bool wf_train_given(const char *setting)
 
 const char *wf_train_unused(const char *const *used)
 {
-    const wf_flag *const tables[] = {wf_shape_flags, wf_train_flags, wf_adapter_flags};
-    for (int i = 0; i < 3; i++)
+    const wf_flag *const tables[] = {wf_shape_flags, wf_train_flags, wf_adapter_flags,
+                                     wf_sample_flags};
+    for (int i = 0; i < 4; i++)
         for (const wf_flag *f = tables[i]; f->name; f++) {
             const char *const *name = used;
             while (*name && strcmp(*name, f->name) != 0)
@@ -457,8 +463,9 @@ wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out
 
 /* Builds a setup without reading the data, for plans and for choosing a device. Only the size of
  * the vocabulary is a guess. */
-wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, wf_setup *out)
+wf_status wf_train_guess(wf_ctx *ctx, const wf_run_options *run, int64_t given, wf_setup *out)
 {
+    const wf_train_options *o = &run->train;
     const wf_example *e;
     int64_t vocabulary = given > 0 ? given : o->model ? 0 : USUAL_VOCABULARY;
     *out = (wf_setup){0};
@@ -466,7 +473,9 @@ wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, 
         WF_TRY(wf_example_find(ctx, o->preset, &e));
         vocabulary = e->vocab;
     }
-    return wf_setup_make(ctx, o, vocabulary, out);
+    wf_status status = wf_setup_make(ctx, o, vocabulary, out);
+    out->sample_tokens = wf_run_sample_tokens(run);
+    return status;
 }
 
 bool wf_train_skips_bad(void)

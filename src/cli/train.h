@@ -11,6 +11,8 @@ extern const wf_flag wf_shape_flags[];
 /* Batches, optimizer, schedule, loss, precision. */
 extern const wf_flag wf_train_flags[];
 extern const wf_flag wf_adapter_flags[];
+/* Samples of the model while it learns. */
+extern const wf_flag wf_sample_flags[];
 /* The run: data, output, checkpoints, validation. */
 extern const wf_flag wf_run_flags[];
 
@@ -34,13 +36,13 @@ void wf_train_data_undo(wf_ctx *ctx, wf_train_prepared *made);
 bool wf_train_chooses(void);
 /* Opens the device. --device auto chooses by `work`; with NULL it fails. */
 wf_status wf_train_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out);
-/* Makes the setup of the options without reading their data. The vocabulary is `given` or, if that
- * is <= 0, the preset's or 32000. Call wf_setup_free after a failure as well. */
-wf_status wf_train_guess(wf_ctx *ctx, const wf_train_options *o, int64_t given, wf_setup *out);
+/* Makes the setup of a run without reading its data. The vocabulary is `given` or, if that is <= 0,
+ * the preset's or 32000. Call wf_setup_free after a failure as well. */
+wf_status wf_train_guess(wf_ctx *ctx, const wf_run_options *run, int64_t given, wf_setup *out);
 /* Returns whether the flag of a setting was given. `setting` is a name of wf_trainer_setting. */
 bool wf_train_given(const char *setting);
-/* Returns the first given flag of wf_shape_flags, wf_train_flags and wf_adapter_flags that is not
- * in `used`, a list that ends with NULL; or NULL. */
+/* Returns the first given flag of wf_shape_flags, wf_train_flags, wf_adapter_flags and
+ * wf_sample_flags that is not in `used`, a list that ends with NULL; or NULL. */
 const char *wf_train_unused(const char *const *used);
 bool wf_train_quiet(void);
 bool wf_train_skips_bad(void); /* --skip-bad */

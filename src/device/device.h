@@ -71,6 +71,9 @@ struct wf_device_ops {
     const char *kind;
     const char *doc; /* one line for `weft devices` */
     bool automatic;  /* may be chosen when the user names no device (choose.h) */
+    /* How many sizes of a graph per factor of two pay off for varying batches: many where compiling
+     * takes milliseconds. 0: powers of four, where it takes seconds. */
+    int sizes_per_doubling;
     wf_status (*open)(wf_ctx *ctx, const char *options, wf_device **out);
     void (*close)(wf_device *device);
 
@@ -241,6 +244,8 @@ wf_status wf_session_settle(wf_session *session, wf_stored_state *state);
  * the size of the shared memory after compiling the graph. */
 wf_status wf_session_plan(wf_session *session, wf_graph *graph, const wf_compile_options *options,
                           wf_memory *out);
+/* Frees a state, by its index in wf_session_state. No executable may use it. */
+void wf_session_remove(wf_session *session, int index);
 /* Returns the state, or NULL. */
 wf_stored_state *wf_session_find(const wf_session *session, const char *name);
 /* Fails if a mapped file was truncated or became unreadable: runs then read zeros. */

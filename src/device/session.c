@@ -170,6 +170,17 @@ wf_status wf_session_bind(wf_session *s, const wf_node *node, wf_stored_state **
     return check_state(s, state, v);
 }
 
+/* Waits first: a run of an executable that is freed by now may still use the buffer. A failed run
+ * cannot be reported here; the next one fails as well. */
+void wf_session_remove(wf_session *s, int index)
+{
+    s->device->ops->queue_wait(s->queue);
+    state_free(s, s->states[index]);
+    s->state_count--;
+    memmove(s->states + index, s->states + index + 1,
+            (size_t)(s->state_count - index) * sizeof *s->states);
+}
+
 /* ---- Mapped and packed states ---- */
 
 /* Adds a state of the caller's type and shape, still without storage. Fails if the name is

@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "device/device.h"
-#include "infer/generator.h"
+#include "infer/load.h"
 #include "model/family.h"
 
 #define DEFAULT_CHUNK 512 /* tokens, as in llama-imatrix */
@@ -120,7 +120,7 @@ static wf_status write_inputs(wf_imatrix *m)
     return wf_exec_write(m->exec, "rows", &row, sizeof row);
 }
 
-/* Order matters: see prepare of generator.c. */
+/* Order matters: see prepare of engine.c. */
 static wf_status prepare(wf_imatrix *m, wf_device *device)
 {
     const int64_t most = m->model->config.context;
@@ -132,11 +132,9 @@ static wf_status prepare(wf_imatrix *m, wf_device *device)
                        " tokens are outside this model's range of 1 to %" PRId64 " tokens",
                        m->chunk, most);
     WF_TRY(wf_session_new(device, &m->session));
-    /* A generator without sequences, to load the weights. */
-    wf_generator weights = {.ctx = m->ctx, .model = m->model, .session = m->session};
-    WF_TRY(wf_generator_map_weights(&weights));
+    WF_TRY(wf_load_map(m->session, m->model));
     WF_TRY(compile(m));
-    WF_TRY(wf_generator_write_weights(&weights));
+    WF_TRY(wf_load_write(m->session, m->model, &(wf_adapters){.count = 0}, 0));
     return write_inputs(m);
 }
 

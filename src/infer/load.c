@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * load.c - loads a model's weights into a session.
+ * load.c - see load.h.
  *
  * Each weight is packed, mapped or copied. Packed: the device rearranges it into its own layout,
  * where that is faster. Mapped: kernels read the file's pages, without a copy. Copied: all others.
  */
+#include "infer/load.h"
+
 #include <math.h>
 
 #include "base/mem.h"
 #include "device/device.h"
-#include "infer/generator.h"
 #include "infer/upload.h"
 
 /* Returns whether the device gains by its own layout for this weight. */
@@ -33,24 +34,23 @@ static bool maps(const wf_model_weight_info *w)
     return wf_weight_in_place(w) && (rounds(w) || wf_weight_stored_bytes(w) >= SMALL);
 }
 
-wf_status wf_generator_map_weights(wf_generator *g)
+wf_status wf_load_map(wf_session *s, const wf_model *m)
 {
-    const wf_model *m = g->model;
     for (int i = 0; i < m->weights; i++) {
         const wf_model_weight_info *w = &m->weight[i];
-        if (packs(g->session->device, w))
-            WF_TRY(wf_session_pack(g->session, w->name, w->type, (int)w->shape.n, w->shape.d));
+        if (packs(s->device, w))
+            WF_TRY(wf_session_pack(s, w->name, w->type, (int)w->shape.n, w->shape.d));
         else if (maps(w)) {
-            WF_TRY(wf_session_map(g->session, w->name, w->type, (int)w->shape.n, w->shape.d,
+            WF_TRY(wf_session_map(s, w->name, w->type, (int)w->shape.n, w->shape.d,
                                   m->store->file[w->source->from->file].path, wf_weight_offset(w)));
             if (rounds(w))
-                wf_session_round(g->session, w->name);
+                wf_session_round(s, w->name);
         }
     }
     return WF_OK;
 }
 
-wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *mapped)
+wf_status wf_load_plan(wf_session *s, const wf_model *m, size_t *mapped)
 {
     *mapped = 0;
     for (int i = 0; i < m->weights; i++) {
@@ -68,43 +68,43 @@ wf_status wf_generator_plan_weights(wf_session *s, const wf_model *m, size_t *ma
 }
 
 /* Packs lazily: the first run reads the file's bytes, and fails if they cannot be read. */
-static wf_status pack_weight(wf_generator *g, const wf_model_weight_info *w)
+static wf_status pack_weight(wf_session *s, const wf_model *m, const wf_model_weight_info *w)
 {
-    wf_session_write_later(g->session, w->name, g->model->store->file[w->source->from->file].map,
+    wf_session_write_later(s, w->name, m->store->file[w->source->from->file].map,
                            wf_weight_offset(w));
     return WF_OK;
 }
 
 /* Releases the file's pages afterwards, so that the weight is not resident twice. */
-static wf_status copy_weight(wf_generator *g, const wf_model_weight_info *w)
+static wf_status copy_weight(wf_session *s, const wf_model *m, const wf_model_weight_info *w)
 {
     size_t bytes = wf_type_bytes(w->type, wf_dims_count(&w->shape));
-    void *data = wf_mem_new(g->ctx, bytes);
-    wf_status status = data ? wf_weight_read(g->ctx, w, data) : WF_ERR_MEMORY;
+    void *data = wf_mem_new(m->ctx, bytes);
+    wf_status status = data ? wf_weight_read(m->ctx, w, data) : WF_ERR_MEMORY;
     if (status == WF_OK)
-        status = wf_session_write(g->session, w->name, data, bytes);
-    wf_mem_free(g->ctx, data);
+        status = wf_session_write(s, w->name, data, bytes);
+    wf_mem_free(m->ctx, data);
     for (int i = 0; i < w->sources; i++) {
         const wf_stored *t = w->source[i].from;
-        wf_map_forget(g->model->store->file[t->file].map, t->offset, t->bytes);
+        wf_map_forget(m->store->file[t->file].map, t->offset, t->bytes);
     }
     return status;
 }
 
-wf_status wf_generator_write_weights(wf_generator *g)
+wf_status wf_load_write(wf_session *s, const wf_model *m, const wf_adapters *adapters,
+                        int64_t context)
 {
-    const wf_model *m = g->model;
     for (int i = 0; i < m->weights; i++) {
         const wf_model_weight_info *w = &m->weight[i];
-        if (packs(g->session->device, w))
-            WF_TRY(pack_weight(g, w));
+        if (packs(s->device, w))
+            WF_TRY(pack_weight(s, m, w));
         else if (!maps(w))
-            WF_TRY(copy_weight(g, w));
+            WF_TRY(copy_weight(s, m, w));
     }
     WF_TRY(wf_store_check(m->store));
-    for (int i = 0; i < g->adapters.count; i++)
-        WF_TRY(wf_upload_adapter(g->session, g->adapters.adapter[i]));
-    return wf_upload_frequencies(g->session, &m->config, g->context);
+    for (int i = 0; i < adapters->count; i++)
+        WF_TRY(wf_upload_adapter(s, adapters->adapter[i]));
+    return wf_upload_frequencies(s, &m->config, context);
 }
 
 /* Counts the elements of one weight that are NaN or infinite. */
@@ -129,14 +129,14 @@ static wf_status count_faults(wf_ctx *ctx, const wf_model_weight_info *w, int64_
     return status;
 }
 
-wf_status wf_generator_check_weights(wf_generator *g)
+wf_status wf_load_check(const wf_model *m)
 {
-    for (int i = 0; i < g->model->weights; i++) {
-        const wf_model_weight_info *w = &g->model->weight[i];
+    for (int i = 0; i < m->weights; i++) {
+        const wf_model_weight_info *w = &m->weight[i];
         int64_t faults;
-        WF_TRY(count_faults(g->ctx, w, &faults));
+        WF_TRY(count_faults(m->ctx, w, &faults));
         if (faults)
-            wf_ctx_log(g->ctx, WF_LOG_WARN, "%s has %lld elements that are NaN or infinite",
+            wf_ctx_log(m->ctx, WF_LOG_WARN, "%s has %lld elements that are NaN or infinite",
                        w->name, (long long)faults);
     }
     return WF_OK;

@@ -128,12 +128,19 @@ void wf_pages_set_owner(wf_pages *p, int32_t page, int32_t node)
     p->free[p->free_count++] = page;
 }
 
+bool wf_pages_evict(wf_pages *p)
+{
+    if (p->cached_count == 0)
+        return false;
+    int32_t page = evict(p);
+    p->free[p->free_count++] = page;
+    return true;
+}
+
 void wf_pages_evict_all(wf_pages *p)
 {
-    while (p->cached_count > 0) {
-        int32_t page = evict(p);
-        p->free[p->free_count++] = page;
-    }
+    while (wf_pages_evict(p))
+        continue;
 }
 
 /* ---- The pages of one sequence ---- */

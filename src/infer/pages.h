@@ -2,7 +2,7 @@
 /*
  * pages.h - the pages of one cache: which are free, which sequences hold, which can be reused.
  *
- * The pages themselves are states of the generator's session. A page is in one of three states:
+ * The pages themselves are states of the engine's session. A page is in one of three states:
  *   free:   nobody needs its contents;
  *   used:   one or more sequences hold it;
  *   cached: no sequence holds it, but a node of the prefix cache (prefix.h) owns it. Cached pages
@@ -64,6 +64,8 @@ void wf_pages_give(wf_pages *p, int32_t page);
 /* Sets the owner of a used page that has none, or removes it (-1). A page with neither holders nor
  * an owner becomes free. */
 void wf_pages_set_owner(wf_pages *p, int32_t page, int32_t node);
+/* Evicts the least recently used cached page. Returns false if no page is cached. */
+bool wf_pages_evict(wf_pages *p);
 /* Evicts all cached pages. */
 void wf_pages_evict_all(wf_pages *p);
 
@@ -75,6 +77,12 @@ typedef struct {
     int32_t *page; /* [room], grows on demand */
     int64_t room, first, end;
 } wf_page_list;
+
+/* Returns page `at` of the list; -1: the list does not hold it. */
+static inline int32_t wf_page_at(const wf_page_list *list, int64_t at)
+{
+    return at >= list->first && at < list->end ? list->page[at] : -1;
+}
 
 /* Gives the pages outside [first, end), then takes the missing ones before `end`. `first` is at
  * least list->first, unless the list becomes empty. *held is false, and the list as before, when

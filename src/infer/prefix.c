@@ -36,7 +36,8 @@ static wf_status allocate(wf_prefix *p)
     return WF_OK;
 }
 
-wf_status wf_prefix_new(wf_ctx *ctx, const wf_caches *caches, wf_pages *pages, wf_prefix **out)
+wf_status wf_prefix_new(wf_ctx *ctx, const wf_caches *caches, wf_pages *pages, int64_t more,
+                        wf_prefix **out)
 {
     *out = NULL;
     wf_prefix *p = wf_mem_new(ctx, sizeof *p);
@@ -45,6 +46,7 @@ wf_status wf_prefix_new(wf_ctx *ctx, const wf_caches *caches, wf_pages *pages, w
     p->ctx = ctx;
     p->caches = *caches;
     p->pages = pages;
+    p->capacity = more;
     for (int i = 0; i < caches->count; i++) {
         p->capacity += pages[i].count;
         p->pool[i] = (wf_prefix_pool){.prefix = p, .cache = i};
@@ -276,6 +278,20 @@ wf_status wf_prefix_hold(wf_prefix *p, const int32_t *nodes, int64_t count, wf_p
 
 /* ---- Inserting ---- */
 
+/* Returns whether a node is free, after evicting the oldest pages if necessary: with windows, a few
+ * cached pages keep the nodes of a whole text. The caller's parent is a place or waits, so it
+ * remains. */
+static bool free_node(wf_prefix *p)
+{
+    bool evicted = true;
+    while (p->free < 0 && evicted) {
+        evicted = false;
+        for (int i = 0; i < p->caches.count && p->free < 0; i++)
+            evicted = wf_pages_evict(&p->pages[i]) || evicted;
+    }
+    return p->free >= 0;
+}
+
 int32_t wf_prefix_insert(wf_prefix *p, int32_t parent, uint64_t salt, const int32_t *tokens,
                          const int32_t *page, bool *exists)
 {
@@ -283,7 +299,7 @@ int32_t wf_prefix_insert(wf_prefix *p, int32_t parent, uint64_t salt, const int3
     check_place(p, parent);
     int32_t node = find(p, parent, salt, tokens);
     *exists = node >= 0;
-    if (*exists || p->free < 0)
+    if (*exists || !free_node(p))
         return node;
     node = p->free;
     wf_prefix_node *n = &p->node[node];
@@ -330,6 +346,24 @@ void wf_prefix_join(wf_prefix *p, int32_t node, wf_page_list *lists, int64_t at)
             n->page[i] = own;
         }
     }
+}
+
+bool wf_prefix_extend(wf_prefix *p, int32_t *place, uint64_t salt, const int32_t *tokens,
+                      wf_page_list *lists, int64_t at)
+{
+    int32_t page[WF_MOST_CACHES];
+    bool exists;
+    for (int i = 0; i < p->caches.count; i++)
+        page[i] = wf_page_at(&lists[i], at);
+    int32_t node = wf_prefix_insert(p, *place, salt, tokens, page, &exists);
+    if (node < 0)
+        return false;
+    if (exists)
+        wf_prefix_join(p, node, lists, at);
+    else
+        wf_prefix_ready(p, node);
+    wf_prefix_move(p, place, node);
+    return true;
 }
 
 /* ---- Forgetting ---- */

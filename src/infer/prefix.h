@@ -53,15 +53,18 @@ struct wf_prefix {
     wf_pages *pages; /* [caches.count], borrowed */
     wf_prefix_pool pool[WF_MOST_CACHES];
     wf_prefix_node *node; /* [capacity] */
-    int64_t capacity;     /* as many nodes as all pools have pages */
-    int64_t count;        /* nodes in use */
-    int32_t free;         /* first free entry, linked by `next`; -1: all are in use */
-    int32_t *bucket;      /* [buckets] first node of each bucket; -1: none */
-    uint32_t buckets;     /* a power of two */
+    int64_t capacity;
+    int64_t count;    /* nodes in use */
+    int32_t free;     /* first free entry, linked by `next`; -1: all are in use */
+    int32_t *bucket;  /* [buckets] first node of each bucket; -1: none */
+    uint32_t buckets; /* a power of two */
 };
 
-/* pages[i] is the pool of caches->cache[i]. The pools must outlive the prefix cache. */
-wf_status wf_prefix_new(wf_ctx *ctx, const wf_caches *caches, wf_pages *pages, wf_prefix **out);
+/* pages[i] is the pool of caches->cache[i]. The pools must outlive the prefix cache. It has a node for
+ * each of their pages, and `more`: nodes whose pages are all behind windows remain as long as others
+ * follow them. */
+wf_status wf_prefix_new(wf_ctx *ctx, const wf_caches *caches, wf_pages *pages, int64_t more,
+                        wf_prefix **out);
 /* All pages lose their owners. p may be NULL. */
 void wf_prefix_free(wf_prefix *p);
 
@@ -84,8 +87,8 @@ wf_status wf_prefix_hold(wf_prefix *p, const int32_t *nodes, int64_t count, wf_p
 /* Inserts a node of the next WF_PAGE_TOKENS tokens, which waits until its pages are computed, and
  * makes it the owner of the pages. parent: the place of the caller, or the node that it inserted
  * before. page[i] is the caller's page in cache i, or -1 behind a window. *exists: there is such a
- * node already; it is returned as it is, and the pages stay the caller's own. Returns -1 when the
- * cache is full. */
+ * node already; it is returned as it is, and the pages stay the caller's own. Evicts cached pages if
+ * no node is free. Returns -1 when all nodes are in use. */
 int32_t wf_prefix_insert(wf_prefix *p, int32_t parent, uint64_t salt, const int32_t *tokens,
                          const int32_t *page, bool *exists);
 /* Call when the pages of a node are computed. Its parent is ready. The caller then moves there. */
@@ -97,6 +100,12 @@ void wf_prefix_abandon(wf_prefix *p, int32_t node);
  * The caller's lists hold the node's pages instead of the copies, which are given. The node becomes
  * the owner of pages that it had lost. Then the caller may move there. */
 void wf_prefix_join(wf_prefix *p, int32_t node, wf_page_list *lists, int64_t at);
+
+/* Inserts a node for page `at`, which the caller has computed, or joins the node that exists, and
+ * moves the caller's place there. tokens: those of the page. Returns false, and changes nothing, when
+ * all nodes are in use. */
+bool wf_prefix_extend(wf_prefix *p, int32_t *place, uint64_t salt, const int32_t *tokens,
+                      wf_page_list *lists, int64_t at);
 
 /* ---- Places ---- */
 

@@ -13,6 +13,8 @@
 
 #include "model/family.h"
 
+#define POOL "kv." /* prefix of the names of page pools */
+
 /* ---- Weights ---- */
 
 /* Declares the state PREFIX + blk.LAYER. + name + kind. Only matrices have the file's type. */
@@ -72,13 +74,13 @@ wf_value *wf_part_rope(wf_builder *b, wf_value *x)
 }
 
 /* Appends k or v [N, Hk, D] to the layer's page pool and returns the pool's new version. */
-static wf_value *keep(wf_builder *b, wf_value *x, const char *which)
+static wf_value *keep(wf_builder *b, wf_value *x, bool values)
 {
     const wf_layer *l = wf_builder_layer(b);
     int cache = wf_caches_find(&b->caches, l);
     const wf_cache_size *size = &b->options->cache[cache];
-    char name[32];
-    snprintf(name, sizeof name, "kv.%d.%s", (int)b->layer, which);
+    char name[WF_POOL_NAME];
+    wf_pool_name(name, b->layer, values);
     wf_value *pool =
         wf_state(b->g, name, b->options->kv, 4,
                  (int64_t[]){size->pool, size->page, l->kv_heads, x ? wf_dims_last(&x->shape) : 0});
@@ -94,7 +96,7 @@ static wf_layer_keys find_keys(wf_builder *b, wf_value *k, wf_value *v)
         return b->keys[b->layer - l->shares];
     wf_layer_keys keys = {k, v};
     if (b->options->form != WF_FORM_TRAIN) {
-        wf_value *k_pool = keep(b, k, "k"), *v_pool = keep(b, v, "v");
+        wf_value *k_pool = keep(b, k, false), *v_pool = keep(b, v, true);
         if (b->options->form == WF_FORM_STEP)
             keys = (wf_layer_keys){k_pool, v_pool};
     }
@@ -212,6 +214,16 @@ const char *wf_rope_state(int which)
 {
     static const char *const names[WF_MOST_ROPES] = {"rope.inv_freq", "rope.1.inv_freq"};
     return names[which];
+}
+
+void wf_pool_name(char to[WF_POOL_NAME], int64_t layer, bool values)
+{
+    snprintf(to, WF_POOL_NAME, POOL "%d.%s", (int)layer, values ? "v" : "k");
+}
+
+bool wf_is_pool(const char *state)
+{
+    return strncmp(state, POOL, strlen(POOL)) == 0;
 }
 
 const char *wf_table_input(int cache)

@@ -43,6 +43,7 @@ static wf_status plan_adapters(const wf_setup *s, wf_device *device, const wf_de
     o.lora = c->lora;
     o.ema = 0;
     wf_status status = wf_setup_make(s->ctx, &o, 0, &v);
+    v.sample_tokens = s->sample_tokens;
     if (status == WF_OK)
         status = wf_setup_plan_memory(&v, device, peak, &c->plan);
     wf_setup_free(&v);

@@ -3,8 +3,8 @@
  * fit.h - the memory and time of a setup before anything is allocated, and settings that need less.
  *
  * Memory is exact to the byte for what Weft allocates on the device: states, one region for
- * activations, and the inputs and outputs of every graph. Time is predicted from the FLOPs and
- * bytes of every kernel and the device's measured peak rates.
+ * activations, and the inputs and outputs of every graph, those of samples included. Time is
+ * predicted from the FLOPs and bytes of every kernel and the device's measured peak rates.
  */
 #ifndef WF_TRAIN_FIT_H
 #define WF_TRAIN_FIT_H
@@ -16,8 +16,9 @@ typedef struct {
     wf_memory memory; /* of all graphs: one region, ports summed */
     size_t total;     /* states, region and ports */
     size_t weights, gradients, moments, averages, others; /* breakdown of the states */
-    double flops, bytes;                                  /* per step */
-    double seconds; /* per step; 0: the device's rates are unknown */
+    size_t samples;      /* also part of the states: keys and values of samples */
+    double flops, bytes; /* per step */
+    double seconds;      /* per step; 0: the device's rates are unknown */
 } wf_setup_plan;
 
 /* `peak` may be NULL: then no time is predicted. */

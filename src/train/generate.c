@@ -1,125 +1,133 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * generate.c - sample texts of a model in training.
- *
- * Each token is one run over the last tokens of the text, without a KV cache or a second copy of
- * the weights. This is slow for long texts; samples are short.
- */
+/* generate.c - see generate.h. */
+#include "train/generate.h"
+
 #include <string.h>
 
 #include "base/mem.h"
-#include "infer/sample.h"
-#include "train/trainer.h"
+#include "infer/engine.h"
 
-typedef struct {
-    wf_trainer *t;
-    int64_t window; /* tokens per run */
-    int32_t *ids;   /* prompt and generated tokens */
-    size_t count;
-    int32_t *tokens; /* [window] */
-    float *logits;   /* [vocab] */
-    wf_sampler *sampler;
-    wf_sampler_scratch *scratch;
-    wf_mask mask; /* excludes the rows that pad the vocabulary */
-} generation;
+#define MOST_TOKENS (1 << 20) /* of one sample, without its prompt */
 
-/* Writes the inputs that are the same for every token, once per trainer. */
-static wf_status place(generation *g)
+/* ---- The engine ---- */
+
+int64_t wf_run_sample_tokens(const wf_run_options *o)
 {
-    wf_trainer *t = g->t;
-    wf_exec *e = t->exec[WF_TRAIN_SAMPLE];
-    size_t bytes = (size_t)g->window * sizeof *g->tokens;
-    const int32_t starts[2] = {0, (int32_t)g->window};
-    if (t->placed[WF_TRAIN_SAMPLE])
+    const int64_t given = o->sample_tokens, wanted = given == 0 ? WF_SAMPLE_TOKENS : given;
+    const size_t prompt = o->sample_prompt ? strlen(o->sample_prompt) : 0;
+    if (o->sample_every <= 0)
+        return 0;
+    /* A token is at least a byte. One more: an empty prompt becomes one token, and some tokenizers
+     * add a space. */
+    return (int64_t)(prompt < MOST_TOKENS ? prompt : MOST_TOKENS) + 1 +
+           (wanted < 0             ? 0
+            : wanted < MOST_TOKENS ? wanted
+                                   : MOST_TOKENS);
+}
+
+static wf_engine_source source_of(const wf_setup *s, const wf_tokenizer *tokenizer)
+{
+    return (wf_engine_source){.ctx = s->ctx,
+                              .config = &s->config,
+                              .tokenizer = tokenizer,
+                              .build = wf_train_weights(s, true),
+                              .compute = s->options.compute};
+}
+
+/* Keys and values have the type that the model computes with, so that nothing is rounded. The pools
+ * hold whole pages. */
+static wf_engine_options options_of(const wf_setup *s, int64_t tokens)
+{
+    const wf_type compute = s->options.compute;
+    const int64_t most = s->config.context;
+    const int64_t paged = (tokens + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS * WF_PAGE_TOKENS;
+    return (wf_engine_options){.context = paged < most ? paged : most,
+                               .kv = compute == WF_BF16  ? WF_KV_BF16
+                                     : compute == WF_F16 ? WF_KV_F16
+                                                         : WF_KV_F32,
+                               .no_reuse = true};
+}
+
+wf_status wf_setup_sample_graph(const wf_setup *s, wf_graph **out)
+{
+    const wf_engine_source source = source_of(s, NULL); /* text takes no device memory */
+    const wf_engine_options options = options_of(s, s->sample_tokens);
+    return wf_engine_attach_graph(&source, &options, out);
+}
+
+wf_status wf_trainer_attach(wf_trainer *t, int64_t tokens)
+{
+    const wf_engine_source source = source_of(&t->setup, t->tokenizer);
+    const wf_engine_options options = options_of(&t->setup, tokens);
+    wf_engine_free(t->engine);
+    t->engine = NULL;
+    return wf_engine_attach(t->session, &source, &options, &t->engine);
+}
+
+/* Makes an engine for texts of this many tokens, unless there is one. Doubles, so that growing
+ * texts compile few engines. */
+static wf_status ensure_engine(wf_trainer *t, int64_t tokens)
+{
+    const int64_t most = t->setup.config.context;
+    const int64_t have = t->engine ? t->engine->limit : 0;
+    if (have >= (tokens < most ? tokens : most))
         return WF_OK;
-    for (int64_t i = 0; i < g->window; i++)
-        g->tokens[i] = (int32_t)i;
-    WF_TRY(wf_exec_write(e, "positions", g->tokens, bytes));
-    WF_TRY(wf_exec_write(e, "seq_start", starts, sizeof starts));
-    t->placed[WF_TRAIN_SAMPLE] = true;
-    return WF_OK;
+    return wf_trainer_attach(t, tokens > 2 * have ? tokens : 2 * have);
 }
 
-/* Picks the next token. Padding after the last token is harmless: attention is causal. */
-static wf_status pick(generation *g, int32_t *id)
-{
-    wf_exec *e = g->t->exec[WF_TRAIN_SAMPLE];
-    size_t window = (size_t)g->window, n = g->count < window ? g->count : window;
-    int32_t last = (int32_t)n - 1;
-    memset(g->tokens, 0, window * sizeof *g->tokens);
-    memcpy(g->tokens, g->ids + g->count - n, n * sizeof *g->tokens);
-    WF_TRY(wf_exec_write(e, "tokens", g->tokens, window * sizeof *g->tokens));
-    WF_TRY(wf_exec_write(e, "rows", &last, sizeof last));
-    WF_TRY(wf_exec_run(e));
-    size_t vocab = (size_t)g->t->setup.config.vocab;
-    WF_TRY(wf_exec_read(e, "logits", g->logits, vocab * sizeof *g->logits));
-    return wf_sampler_report(g->sampler, wf_sampler_pick(g->sampler, g->scratch, g->logits, id));
-}
+/* ---- Samples ---- */
 
-static wf_status run(generation *g, int64_t limit)
+/* Copies the generated tokens, without the one that ended the text. */
+static wf_status copy_ids(const wf_trainer *t, const wf_sequence *s, int32_t **ids, size_t *nids)
 {
-    const wf_tokenizer *tokenizer = g->t->tokenizer;
-    for (int64_t i = 0; i < limit; i++) {
-        int32_t id;
-        WF_TRY(pick(g, &id));
-        if (tokenizer && wf_tokenizer_ends(tokenizer, id))
-            break;
-        g->ids[g->count++] = id;
-        WF_TRY(wf_sampler_accept(g->sampler, id));
-    }
-    return WF_OK;
-}
-
-/* Checks the prompt and the limit before anything is allocated. */
-static wf_status begin(generation *g, const int32_t *prompt, size_t count, int64_t limit,
-                       const wf_sampling *sampling)
-{
-    wf_trainer *t = g->t;
-    wf_ctx *ctx = t->ctx;
-    g->window = wf_train_tokens(&t->setup, WF_TRAIN_SAMPLE);
-    if (count < 1 || limit < 0 || limit > 1 << 20)
-        return wf_fail(ctx, WF_ERR_USAGE, "a sample needs a prompt and a limit of 1 to %d tokens",
-                       1 << 20);
-    for (size_t i = 0; i < count; i++)
-        if (prompt[i] < 0 || prompt[i] >= t->setup.config.vocab)
-            return wf_fail(ctx, WF_ERR_USAGE,
-                           "the prompt has token %d, but the model has %lld tokens", prompt[i],
-                           (long long)t->setup.config.vocab);
-    g->ids = wf_mem_array(ctx, count + (size_t)limit, sizeof *g->ids);
-    g->tokens = wf_mem_array(ctx, (size_t)g->window, sizeof *g->tokens);
-    g->logits = wf_mem_array(ctx, (size_t)t->setup.config.vocab, sizeof *g->logits);
-    if (!g->ids || !g->tokens || !g->logits)
+    size_t count, prompt;
+    const int32_t *tokens = wf_sequence_tokens(s, &count, &prompt);
+    if (wf_sequence_stop(s) == WF_STOP_END)
+        count--;
+    *ids = wf_mem_array(t->ctx, count - prompt, sizeof **ids);
+    if (!*ids)
         return WF_ERR_MEMORY;
-    memcpy(g->ids, prompt, count * sizeof *g->ids);
-    g->count = count;
-    WF_TRY(place(g));
-    WF_TRY(wf_sampler_new(ctx, t->setup.config.vocab, sampling, &g->sampler));
-    WF_TRY(wf_sampler_scratch_new(ctx, t->setup.config.vocab, &g->scratch));
-    WF_TRY(wf_mask_make(ctx, t->tokenizer, t->setup.config.vocab, &g->mask));
-    wf_sampler_mask(g->sampler, &g->mask);
+    *nids = count - prompt;
+    memcpy(*ids, tokens + prompt, *nids * sizeof **ids);
     return WF_OK;
+}
+
+/* Runs the request to its end. */
+static wf_status finish(const wf_trainer *t, const wf_sequence *s)
+{
+    wf_status why;
+    while (wf_sequence_stop(s) == WF_UNFINISHED)
+        WF_TRY(wf_engine_step(t->engine, NULL));
+    const char *message = wf_sequence_error(s, &why);
+    return why == WF_OK ? WF_OK : wf_fail(t->ctx, why, "%s", message);
 }
 
 wf_status wf_trainer_generate(wf_trainer *t, const int32_t *prompt, size_t count, int64_t limit,
                               const wf_sampling *sampling, int32_t **ids, size_t *nids)
 {
-    generation g = {.t = t};
+    const wf_request request = {.limit = limit,
+                                .sampling = sampling ? *sampling : (wf_sampling){0}};
+    const int64_t context = t->setup.config.context;
+    wf_sequence *s;
     *ids = NULL;
     *nids = 0;
-    wf_status status = begin(&g, prompt, count, limit, sampling);
-    if (status == WF_OK)
-        status = run(&g, limit);
-    if (status == WF_OK) {
-        *nids = g.count - count;
-        memmove(g.ids, g.ids + count, *nids * sizeof *g.ids);
-        *ids = g.ids;
-        g.ids = NULL;
+    if (count < 1 || limit < 0 || limit > MOST_TOKENS)
+        return wf_fail(t->ctx, WF_ERR_USAGE,
+                       "a sample needs a prompt and a limit of 0 to %d tokens", MOST_TOKENS);
+    if (count > (size_t)context)
+        return wf_fail(t->ctx, WF_ERR_USAGE,
+                       "the prompt has %zu tokens, but the model's context is %lld; shorten the "
+                       "prompt",
+                       count, (long long)context);
+    if (limit == 0) { /* in a request it means no limit */
+        *ids = wf_mem_array(t->ctx, 0, sizeof **ids);
+        return *ids ? WF_OK : WF_ERR_MEMORY;
     }
-    wf_sampler_scratch_free(g.scratch);
-    wf_sampler_free(g.sampler);
-    wf_mask_free(t->ctx, &g.mask);
-    wf_mem_free(t->ctx, g.ids);
-    wf_mem_free(t->ctx, g.tokens);
-    wf_mem_free(t->ctx, g.logits);
+    WF_TRY(ensure_engine(t, (int64_t)count + limit));
+    WF_TRY(wf_engine_submit(t->engine, prompt, count, &request, &s));
+    wf_status status = finish(t, s);
+    if (status == WF_OK)
+        status = copy_ids(t, s, ids, nids);
+    wf_sequence_free(s);
     return status;
 }

@@ -26,21 +26,14 @@ bool wf_train_uses(const wf_setup *s, wf_train_form form)
                                                                : true;
 }
 
-int64_t wf_train_tokens(const wf_setup *s, wf_train_form form)
+int64_t wf_train_tokens(const wf_setup *s)
 {
-    int64_t least = s->config.context < WF_SAMPLE_TOKENS ? s->config.context : WF_SAMPLE_TOKENS;
-    return form == WF_TRAIN_SAMPLE ? least : s->options.batch * s->options.length;
+    return s->options.batch * s->options.length;
 }
 
-int64_t wf_train_sequences(const wf_setup *s, wf_train_form form)
+int64_t wf_train_length(const wf_setup *s)
 {
-    return form == WF_TRAIN_SAMPLE ? 1 : s->sequences;
-}
-
-int64_t wf_train_length(const wf_setup *s, wf_train_form form)
-{
-    bool whole = form == WF_TRAIN_SAMPLE || !s->options.documents;
-    return whole ? wf_train_tokens(s, form) / wf_train_sequences(s, form) : 0;
+    return s->options.documents ? 0 : s->options.length;
 }
 
 wf_compile_options wf_train_compiling(const wf_setup *s, wf_train_form form)
@@ -49,29 +42,31 @@ wf_compile_options wf_train_compiling(const wf_setup *s, wf_train_form form)
     return (wf_compile_options){.recompute = backward ? s->options.recompute : 0};
 }
 
-/* Builds the model. Dropout and adapters' dropout exist only in training; with an average,
- * validation and samples read its weights. */
-static wf_value *forward(const wf_setup *s, wf_train_form form, wf_graph *g)
+wf_build_options wf_train_weights(const wf_setup *s, bool average)
 {
-    const wf_train_options *o = &s->options;
-    bool training = form == WF_TRAIN_WHOLE || form == WF_TRAIN_MICRO;
-    wf_build_options b = {
-        .form = WF_FORM_TRAIN,
-        .tokens = wf_train_tokens(s, form),
-        .sequences = wf_train_sequences(s, form),
-        .length = wf_train_length(s, form),
-        .rows = form == WF_TRAIN_SAMPLE ? 1 : 0,
-        .given_frequencies = s->config.family->rotary,
-        .prefix = !training && o->ema > 0 ? "ema." : NULL,
-        .dropout = training ? o->dropout : 0,
-        .random = training && (o->dropout > 0 || o->lora_dropout > 0),
-    };
+    wf_build_options b = {.given_frequencies = s->config.family->rotary,
+                          .prefix = average && s->options.ema > 0 ? "ema." : NULL};
     if (s->adapter) {
         b.type = wf_model_weight_type;
         b.user = s->base;
         b.adapt = wf_adapter_apply;
         b.adapt_user = s->adapter;
     }
+    return b;
+}
+
+/* Builds the model. Dropout and adapters' dropout exist only in training. */
+static wf_value *forward(const wf_setup *s, wf_train_form form, wf_graph *g)
+{
+    const wf_train_options *o = &s->options;
+    bool training = form == WF_TRAIN_WHOLE || form == WF_TRAIN_MICRO;
+    wf_build_options b = wf_train_weights(s, !training);
+    b.form = WF_FORM_TRAIN;
+    b.tokens = wf_train_tokens(s);
+    b.sequences = s->sequences;
+    b.length = wf_train_length(s);
+    b.dropout = training ? o->dropout : 0;
+    b.random = training && (o->dropout > 0 || o->lora_dropout > 0);
     return wf_model_graph(g, &s->config, &b, NULL);
 }
 
@@ -94,7 +89,7 @@ static wf_value *total_loss(const wf_setup *s, wf_train_form form, wf_graph *g, 
         ce.label_smoothing = o->label_smoothing;
         ce.z_loss = o->z_loss;
     }
-    int64_t n = wf_train_tokens(s, form);
+    int64_t n = wf_train_tokens(s);
     wf_value *logits = forward(s, form, g), *targets = wf_input(g, "targets", WF_I32, 1, &n);
     wf_value *none = wf_fill(g, WF_I32, 0, NULL, IGNORED);
     *count = sum_of(g, wf_cast(g, wf_binary(g, "ne", targets, none), WF_F32));
@@ -249,20 +244,10 @@ static wf_status build_valid(const wf_setup *s, wf_graph *g, trained *t)
     return put_report(g, (wf_value *[]){loss, count}, 2);
 }
 
-/* Logits of the last token only (rows = 1). */
-static wf_status build_sample(const wf_setup *s, wf_graph *g, trained *t)
-{
-    (void)t;
-    wf_value *logits = forward(s, WF_TRAIN_SAMPLE, g);
-    WF_TRY(wf_graph_status(g));
-    WF_TRY(wf_output(g, "logits", logits));
-    return wf_precision(g, s->options.compute);
-}
-
 wf_status wf_train_graph(const wf_setup *s, wf_train_form form, wf_graph **out)
 {
     static wf_status (*const build[WF_TRAIN_COUNT])(const wf_setup *, wf_graph *, trained *) = {
-        build_whole, build_micro, build_update, build_valid, build_sample};
+        build_whole, build_micro, build_update, build_valid};
     wf_graph *g;
     trained t = {0};
     *out = NULL;

@@ -7,7 +7,6 @@
  *             and sum.count
  *     update  updates parameters from these sums, then zeros the sums
  *     valid   the loss of a batch without dropout and smoothing, as report f32[2]: sum, count
- *     sample  logits of one token of a sequence
  *
  * The loss is a sum over targets, divided by the number of targets with loss in all batches of a
  * step. Inputs are those of build.h, targets i32[N], and in whole and update rate f32[]. Their
@@ -23,7 +22,6 @@ typedef enum {
     WF_TRAIN_MICRO,
     WF_TRAIN_UPDATE,
     WF_TRAIN_VALID,
-    WF_TRAIN_SAMPLE,
     WF_TRAIN_COUNT
 } wf_train_form;
 
@@ -37,15 +35,15 @@ typedef enum {
     WF_REPORT_COUNT
 } wf_report_field;
 
-#define WF_SAMPLE_TOKENS 128 /* most tokens that a sample attends to */
-
 /* Returns true if the setup uses this graph. */
 bool wf_train_uses(const wf_setup *s, wf_train_form form);
-/* Sequences and tokens in its inputs. */
-int64_t wf_train_tokens(const wf_setup *s, wf_train_form form);
-int64_t wf_train_sequences(const wf_setup *s, wf_train_form form);
+/* Tokens in the inputs of all forms. */
+int64_t wf_train_tokens(const wf_setup *s);
 /* Tokens of every sequence, at positions 0, 1, ...; 0: they differ. */
-int64_t wf_train_length(const wf_setup *s, wf_train_form form);
+int64_t wf_train_length(const wf_setup *s);
+/* Returns how the weights are named, typed and adapted. With an average, validation and samples
+ * read its weights (`average`). */
+wf_build_options wf_train_weights(const wf_setup *s, bool average);
 wf_status wf_train_graph(const wf_setup *s, wf_train_form form, wf_graph **out);
 wf_compile_options wf_train_compiling(const wf_setup *s, wf_train_form form);
 

@@ -4,7 +4,8 @@
  *
  * Every graph that the run uses is built and planned as it would be compiled. States are shared, so
  * each is counted once, by name; the graphs share one region, so only the largest counts; ports are
- * summed.
+ * summed. Of the engine that writes samples only the largest graph counts: the others share its
+ * memory.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "device/plan.h"
 #include "graph/cost.h"
 #include "train/fit.h"
+#include "train/generate.h"
 #include "train/graph.h"
 #include "train/trainer.h"
 
@@ -86,6 +88,7 @@ static void sum_states(planning *p)
         *(moment                           ? &o->moments
           : strncmp(name, "grad.", 5) == 0 ? &o->gradients
           : strncmp(name, "ema.", 4) == 0  ? &o->averages
+          : wf_is_pool(name)               ? &o->samples
           : strncmp(name, "sum.", 4) == 0 || strncmp(name, "loss_scale", 10) == 0 ||
                   strncmp(name, "rope.", 5) == 0
               ? &o->others
@@ -121,12 +124,10 @@ static void add_memory(planning *p, const wf_memory *m)
     }
 }
 
-static wf_status add_graph(planning *p, wf_graph *g, wf_train_form form)
+/* `times` is how often the graph runs per step. */
+static wf_status add_graph(planning *p, wf_graph *g, const wf_compile_options *options,
+                           double times)
 {
-    const wf_compile_options options = wf_train_compiling(p->setup, form);
-    double times = form == WF_TRAIN_MICRO ? (double)p->setup->options.accumulate
-                   : form == WF_TRAIN_WHOLE || form == WF_TRAIN_UPDATE ? 1
-                                                                       : 0;
     wf_report report = {0};
     wf_plan *plan;
     for (int i = 0; i < g->node_count; i++)
@@ -135,12 +136,12 @@ static wf_status add_graph(planning *p, wf_graph *g, wf_train_form form)
     /* A device that compiles whole graphs reports its memory itself. */
     if (!p->device->kernels) {
         wf_memory m;
-        WF_TRY(wf_plan_memory(p->device, g, &options, &m));
+        WF_TRY(wf_plan_memory(p->device, g, options, &m));
         add_memory(p, &m);
         add_cost(p, g, times);
         return WF_OK;
     }
-    WF_TRY(wf_plan_new(p->device, g, &options, NULL, &report, &plan));
+    WF_TRY(wf_plan_new(p->device, g, options, NULL, &report, &plan));
     add_memory(p, &plan->memory);
     add_cost(p, plan->graph, times);
     wf_status status = WF_OK;
@@ -151,18 +152,37 @@ static wf_status add_graph(planning *p, wf_graph *g, wf_train_form form)
     return status;
 }
 
+static wf_status plan_form(planning *p, wf_train_form form)
+{
+    const wf_compile_options options = wf_train_compiling(p->setup, form);
+    double times = form == WF_TRAIN_MICRO ? (double)p->setup->options.accumulate
+                   : form == WF_TRAIN_WHOLE || form == WF_TRAIN_UPDATE ? 1
+                                                                       : 0;
+    wf_graph *g;
+    WF_TRY(wf_train_graph(p->setup, form, &g));
+    wf_status status = add_graph(p, g, &options, times);
+    wf_graph_free(g);
+    return status;
+}
+
+static wf_status plan_samples(planning *p)
+{
+    const wf_compile_options options = {0};
+    wf_graph *g;
+    WF_TRY(wf_setup_sample_graph(p->setup, &g));
+    wf_status status = add_graph(p, g, &options, 0);
+    wf_graph_free(g);
+    return status;
+}
+
 static wf_status plan_all(planning *p)
 {
     wf_setup_plan *o = p->out;
-    for (int form = 0; form < WF_TRAIN_COUNT; form++) {
-        wf_graph *g;
-        if (!wf_train_uses(p->setup, (wf_train_form)form))
-            continue;
-        WF_TRY(wf_train_graph(p->setup, (wf_train_form)form, &g));
-        wf_status status = add_graph(p, g, (wf_train_form)form);
-        wf_graph_free(g);
-        WF_TRY(status);
-    }
+    for (int form = 0; form < WF_TRAIN_COUNT; form++)
+        if (wf_train_uses(p->setup, (wf_train_form)form))
+            WF_TRY(plan_form(p, (wf_train_form)form));
+    if (p->setup->sample_tokens > 0)
+        WF_TRY(plan_samples(p));
     sum_states(p);
     o->total = o->memory.states;
     if (!wf_add_size(o->total, o->memory.region, &o->total) ||

@@ -21,6 +21,7 @@
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/fit.h"
+#include "train/generate.h"
 #include "train/place.h"
 #include "train/record.h"
 #include "train/trainer.h"
@@ -159,7 +160,7 @@ static void fill_options(run *r)
     o->keep = filled(o->keep, 2);
     o->valid_every = filled(o->valid_every, tenth);
     o->valid_batches = filled(o->valid_batches, 20);
-    o->sample_tokens = filled(o->sample_tokens, 64);
+    o->sample_tokens = filled(o->sample_tokens, WF_SAMPLE_TOKENS);
     o->export_type = o->export_type ? o->export_type : "f32";
 }
 
@@ -202,6 +203,7 @@ static wf_status make_setup(run *r)
     int64_t tokens = wf_tokenizer_count(wf_data_tokenizer(r->data));
     WF_TRY(wf_setup_make(r->ctx, &r->o.train, tokens, &r->setup));
     WF_TRY(check_tokenizer(r));
+    r->setup.sample_tokens = wf_run_sample_tokens(&r->o);
     if (!r->o.memory)
         r->o.memory = wf_device_available(r->device);
     if (r->o.fit)

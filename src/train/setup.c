@@ -212,8 +212,9 @@ static wf_status copy_texts(wf_setup *s)
     return WF_OK;
 }
 
-/* Trained weights keep the row order of checkpoints, with rope pairs (i, i + R/2). A saved and
- * reloaded model then computes the same sums in the same order. */
+/* Trained weights keep the row order of checkpoints: with rope pairs (i, i + R/2), except in families
+ * whose checkpoints interleave them. A saved and reloaded model then computes the same sums in the
+ * same order. */
 static wf_status start_from_model(wf_setup *s)
 {
     const wf_train_options *o = &s->options;
@@ -223,7 +224,7 @@ static wf_status start_from_model(wf_setup *s)
     WF_TRY(wf_model_open(s->ctx, o->model, &s->base));
     s->config = s->base->config;
     for (int i = 0; i < s->config.ropes && !o->lora; i++)
-        s->config.rope[i].interleaved = false;
+        s->config.rope[i].interleaved = s->config.family->pairs;
     if (o->length > s->config.context)
         return wf_fail(s->ctx, WF_ERR_USAGE,
                        "a length of %lld tokens is not possible; the limit of %s is %lld",

@@ -21,9 +21,12 @@ typedef struct {
     wf_config config;         /* of the graph */
     /* Extra rows of the vocabulary for efficient kernels; exported files omit them. */
     int64_t padding;
-    const char *name;               /* of the model */
-    int64_t parameters, trained;    /* elements of all weights, and of the trained ones */
-    int64_t sequences;              /* S per batch: its sequences, or the most documents */
+    const char *name;            /* of the model */
+    int64_t parameters, trained; /* elements of all weights, and of the trained ones */
+    int64_t sequences;           /* S per batch: its sequences, or the most documents */
+    /* Most tokens of a sample, with its prompt, for which memory is planned; 0: no samples. The
+     * caller sets it before it plans or makes a trainer. */
+    int64_t sample_tokens;
     wf_optimizer_options optimizer; /* from the options; -1 where they say 0 */
     wf_schedule schedule;           /* steps 0 until wf_setup_count */
     wf_loss_scale_options scale;    /* see wf_setup_scale */

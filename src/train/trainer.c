@@ -15,8 +15,10 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "device/device.h"
+#include "infer/engine.h"
 #include "model/family.h"
 #include "train/fit.h"
+#include "train/generate.h"
 
 /* ---- Creation ---- */
 
@@ -88,6 +90,9 @@ static wf_status prepare(wf_trainer *t, size_t memory)
     for (int form = 0; form < WF_TRAIN_COUNT; form++)
         if (wf_train_uses(&t->setup, (wf_train_form)form))
             WF_TRY(compile(t, (wf_train_form)form));
+    /* Last: executables that are compiled after an engine share its ports. */
+    if (t->setup.sample_tokens > 0)
+        WF_TRY(wf_trainer_attach(t, t->setup.sample_tokens));
     t->flops = count_flops(t);
     return wf_trainer_write_weights(t);
 }
@@ -136,6 +141,7 @@ void wf_trainer_free(wf_trainer *t)
 {
     if (!t)
         return;
+    wf_engine_free(t->engine);
     for (int i = 0; i < WF_TRAIN_COUNT; i++)
         wf_exec_free(t->exec[i]);
     wf_session_free(t->session);
@@ -144,6 +150,16 @@ void wf_trainer_free(wf_trainer *t)
 }
 
 /* ---- Info ---- */
+
+/* Executables run one at a time and share one region, so the largest counts; their inputs and
+ * outputs are separate, but for those of the engine. */
+static void add_memory(wf_memory *sum, const wf_memory *m)
+{
+    const size_t ports = sum->ports + m->ports;
+    if (m->activations >= sum->activations)
+        *sum = *m;
+    sum->ports = ports;
+}
 
 void wf_trainer_get_info(const wf_trainer *t, wf_train_info *out)
 {
@@ -170,18 +186,16 @@ void wf_trainer_get_info(const wf_trainer *t, wf_train_info *out)
         .steps = o->steps,
         .flops = t->flops,
     };
-    size_t ports = 0;
+    wf_memory m;
     for (int i = 0; i < WF_TRAIN_COUNT; i++)
         if (t->exec[i]) {
-            wf_memory m;
             wf_exec_memory(t->exec[i], &m);
-            ports += m.ports;
-            if (m.activations >= out->memory.activations)
-                out->memory = m;
+            add_memory(&out->memory, &m);
         }
-    /* Executables run one at a time and share one region, so the largest counts; their inputs and
-     * outputs are separate. */
-    out->memory.ports = ports;
+    if (t->engine) {
+        wf_engine_memory(t->engine, &m);
+        add_memory(&out->memory, &m);
+    }
 }
 
 bool wf_trainer_setting(const wf_trainer *t, int index, const char **name, char value[96])
@@ -194,9 +208,9 @@ bool wf_trainer_setting(const wf_trainer *t, int index, const char **name, char 
 
 /* Checks the promise of wf_attention_options.length: all sequences have one length and positions
  * from 0. */
-static wf_status check_places(const wf_trainer *t, wf_train_form form, const wf_batch *b)
+static wf_status check_places(const wf_trainer *t, const wf_batch *b)
 {
-    int64_t length = wf_train_length(&t->setup, form), tokens = wf_train_tokens(&t->setup, form);
+    int64_t length = wf_train_length(&t->setup), tokens = wf_train_tokens(&t->setup);
     bool whole = true;
     for (int64_t i = 0; length > 0 && i <= tokens && whole; i += length)
         whole = b->seq_start[i / length] == i;
@@ -213,13 +227,13 @@ static wf_status check_places(const wf_trainer *t, wf_train_form form, const wf_
 static wf_status write_batch(wf_trainer *t, wf_train_form form, const wf_batch *b)
 {
     wf_exec *e = t->exec[form];
-    size_t tokens = (size_t)wf_train_tokens(&t->setup, form) * sizeof(int32_t);
-    size_t starts = ((size_t)wf_train_sequences(&t->setup, form) + 1) * sizeof(int32_t);
+    size_t tokens = (size_t)wf_train_tokens(&t->setup) * sizeof(int32_t);
+    size_t starts = ((size_t)t->setup.sequences + 1) * sizeof(int32_t);
     WF_TRY(wf_exec_write(e, "tokens", b->tokens, tokens));
     WF_TRY(wf_exec_write(e, "targets", b->targets, tokens));
     if (t->placed[form])
         return WF_OK;
-    WF_TRY(check_places(t, form, b));
+    WF_TRY(check_places(t, b));
     WF_TRY(wf_exec_write(e, "positions", b->positions, tokens));
     WF_TRY(wf_exec_write(e, "seq_start", b->seq_start, starts));
     t->placed[form] = !t->setup.options.documents;

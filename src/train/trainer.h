@@ -19,6 +19,7 @@ struct wf_trainer {
     uint64_t data;       /* identifies the data, for checkpoints; 0: the caller's own batches */
     wf_session *session; /* owned */
     wf_exec *exec[WF_TRAIN_COUNT]; /* NULL: unused, or not compiled yet */
+    wf_engine *engine;             /* owned; writes samples; NULL: not made yet */
     bool placed[WF_TRAIN_COUNT];   /* constant positions and seq_start are written */
     /* A batch written ahead of its step: its number (-1: none), and its targets with loss. */
     int64_t ahead, ahead_valid;

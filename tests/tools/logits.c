@@ -57,17 +57,17 @@ static void print_greedy(const wf_sequence *s)
     printf("\n");
 }
 
-static wf_status compute(wf_generator *g, const int32_t *ids, size_t count, int64_t greedy)
+static wf_status compute(wf_engine *e, const int32_t *ids, size_t count, int64_t greedy)
 {
     const wf_request request = {.limit = greedy, .ignore_end = true};
     values v = {0};
     wf_sequence *s = NULL;
     bool busy = true;
-    wf_status status = wf_generator_logits(g, ids, count, collect, &v);
+    wf_status status = wf_engine_logits(e, ids, count, 0, collect, &v);
     if (status == WF_OK)
-        status = wf_sequence_new(g, ids, count, &request, &s);
+        status = wf_engine_submit(e, ids, count, &request, &s);
     while (status == WF_OK && busy)
-        status = wf_generator_step(g, &busy);
+        status = wf_engine_step(e, &busy);
     if (status == WF_OK) {
         printf("ok %zu\n", v.count);
         fwrite(v.value, sizeof *v.value, v.count, stdout);
@@ -83,17 +83,18 @@ static wf_status run_logits(wf_ctx *ctx, wf_device *device, char *args)
     int32_t ids[MOST];
     size_t count = 0;
     wf_model *model = NULL;
-    wf_generator *g = NULL;
+    wf_engine *e = NULL;
     long greedy = strtol(args, &args, 10), n = strtol(args, &args, 10);
     for (; count < (size_t)n && count < MOST; count++)
         ids[count] = (int32_t)strtol(args, &args, 10);
     args += strspn(args, " ");
+    const wf_engine_options options = {.kv = WF_KV_F32}; /* compared with transformers */
     wf_status status = wf_model_open(ctx, args, &model);
     if (status == WF_OK)
-        status = wf_generator_new(device, model, NULL, &g);
+        status = wf_engine_new(device, model, &options, &e);
     if (status == WF_OK)
-        status = compute(g, ids, count, greedy);
-    wf_generator_free(g);
+        status = compute(e, ids, count, greedy);
+    wf_engine_free(e);
     wf_model_close(model);
     return status;
 }

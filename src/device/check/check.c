@@ -150,6 +150,7 @@ static wf_status check_prepare(wf_plan_exec *e)
 
 const wf_device_ops wf_check_device_ops = {
     .kind = "check",
+    .sizes_per_doubling = 4,
     .doc = "cpu kernels with memory checks, to find bugs in Weft; check:SEED repeats a run, "
            "check:SEED,N uses N threads",
     .open = check_open,

@@ -182,6 +182,7 @@ size_t wf_cpu_available(const wf_device *d)
 
 const wf_device_ops wf_cpu_device_ops = {
     .kind = "cpu",
+    .sizes_per_doubling = 4,
     .automatic = true,
     .doc = "this machine's processor; cpu:N uses N threads",
     .open = cpu_open,

@@ -204,6 +204,7 @@ static wf_status before_launch(wf_device *d)
 
 const wf_device_ops wf_cuda_device_ops = {
     .kind = "cuda",
+    .sizes_per_doubling = 1,
     .automatic = true,
     .doc = "an NVIDIA GPU; cuda:N is the Nth, cuda:N,tf32 rounds the operands of f32 matmuls",
     .open = cuda_open,

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * bucket.c - graphs and executables of an engine's runs.
+ *
+ * A bucket is compiled when a run first needs it. All buckets share the session's region and ports,
+ * and the largest one is compiled first, so later ones need no more device memory.
+ */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "device/device.h"
+#include "infer/engine.h"
+
+/* Returns the smallest size of the ladder that is at least n: `steps` sizes per doubling, 1, 2, 3,
+ * ... below 2 * steps; with 0 steps, powers of 4. The last size is `most`. */
+static int64_t round_up(int64_t n, int steps, int64_t most)
+{
+    int64_t size = 1;
+    if (steps == 0)
+        while (size < n)
+            size *= 4;
+    else {
+        int64_t step = 1;
+        while (n > 2 * steps * step)
+            step *= 2;
+        size = (n + step - 1) / step * step;
+    }
+    return size < most ? size : most;
+}
+
+wf_bucket wf_bucket_largest(const wf_engine *e)
+{
+    return (wf_bucket){
+        .tokens = wf_engine_most_tokens(e), .sequences = e->sequences, .rows = e->rows};
+}
+
+/* The number of sequences costs little, so its ladder is coarse. So does the number of rows in a run
+ * with many more tokens. */
+static wf_bucket size_of(const wf_engine *e, int64_t tokens, int64_t sequences, int64_t rows)
+{
+    const int steps = e->session->device->ops->sizes_per_doubling;
+    const wf_bucket most = wf_bucket_largest(e);
+    wf_bucket b = {.tokens = round_up(tokens, steps, most.tokens),
+                   .sequences = round_up(sequences, 0, most.sequences),
+                   .rows = round_up(rows > 0 ? rows : 1, 4 * rows < tokens ? 0 : steps, most.rows)};
+    return b;
+}
+
+wf_status wf_bucket_graph(const wf_engine *e, const wf_bucket *size, wf_graph **out)
+{
+    wf_build_options options = e->source.build;
+    wf_graph *g;
+    WF_TRY(wf_graph_new(e->ctx, &g));
+    options.form = WF_FORM_STEP;
+    options.tokens = size->tokens;
+    options.sequences = size->sequences;
+    options.rows = size->rows;
+    options.kv = e->kv;
+    for (int i = 0; i < e->caches.count; i++)
+        options.cache[i] = e->size[i];
+    wf_value *logits = wf_model_graph(g, e->source.config, &options, NULL), *named = logits;
+    /* Greedy sequences read back only the argmax and the largest logit, not all logits. The maximum
+     * is NaN when any logit is NaN. */
+    if (e->mask.limit < e->vocab) /* exclude rows that pad the vocabulary */
+        named = wf_slice(g, logits, 1, 0, e->mask.limit);
+    wf_status status = wf_output(g, "logits", logits);
+    if (status == WF_OK)
+        status = wf_output(g, "best", wf_argmax(g, named, 1));
+    if (status == WF_OK)
+        status = wf_output(g, "top", wf_reduce(g, "max", logits, WF_AXIS(1), false));
+    if (status == WF_OK && e->source.compute != WF_TYPE_NONE)
+        status = wf_precision(g, e->source.compute);
+    if (status == WF_OK)
+        *out = g;
+    else
+        wf_graph_free(g);
+    return status;
+}
+
+static wf_status add(wf_engine *e, wf_bucket b, const wf_bucket **out)
+{
+    wf_bucket *grown = wf_mem_room(e->ctx, e->bucket, e->buckets, &e->bucket_room, sizeof *grown);
+    wf_graph *graph;
+    if (!grown)
+        return WF_ERR_MEMORY;
+    e->bucket = grown;
+    const uint64_t begin = wf_clock_ns();
+    WF_TRY(wf_bucket_graph(e, &b, &graph));
+    wf_status status = wf_compile(e->session, graph, &b.exec);
+    wf_graph_free(graph);
+    e->compiling_ns += wf_clock_ns() - begin;
+    WF_TRY(status);
+    e->bucket[e->buckets] = b;
+    *out = &e->bucket[e->buckets++];
+    return WF_OK;
+}
+
+wf_status wf_bucket_find(wf_engine *e, int64_t tokens, int64_t sequences, int64_t rows,
+                         const wf_bucket **out)
+{
+    const wf_bucket b = size_of(e, tokens, sequences, rows);
+    for (int i = 0; i < e->buckets; i++) {
+        *out = &e->bucket[i];
+        if ((*out)->tokens == b.tokens && (*out)->sequences == b.sequences &&
+            (*out)->rows == b.rows)
+            return WF_OK;
+    }
+    return add(e, b, out);
+}

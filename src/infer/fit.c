@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * fit.c - chooses context, sequences and pool of an engine so that it fits in memory.
+ *
+ * The pools are linear in their pages, so two plans give their largest size. The context is halved
+ * while the pools would hold less than two of them: one long request must not block all others.
+ */
+#include "base/check.h"
+#include "infer/engine.h"
+
+#define MOST_AT_ONCE 32   /* sequences, unless the caller asks for another number */
+#define LEAST_CONTEXT 512 /* tokens: less is not tried, unless the model has less */
+
+typedef struct {
+    wf_device *device;
+    const wf_model *model;
+    size_t limit; /* bytes */
+} place;
+
+static size_t total(const wf_memory *m)
+{
+    return m->states + m->region + m->ports;
+}
+
+/* Plans; *fits: within the limit. */
+static wf_status plan(const place *p, const wf_engine_options *o, wf_memory *m, bool *fits)
+{
+    WF_TRY(wf_engine_plan(p->device, p->model, o, m));
+    *fits = total(m) <= p->limit;
+    return WF_OK;
+}
+
+/* Raises o->cache, which fits, as far as memory allows, at most to `most` tokens. */
+static wf_status grow_pools(const place *p, wf_engine_options *o, int64_t most, wf_memory *m)
+{
+    wf_engine_options larger = *o;
+    wf_memory more;
+    bool fits;
+    larger.cache = o->cache + 64 * WF_PAGE_TOKENS;
+    WF_TRY(plan(p, &larger, &more, &fits));
+    const size_t each = (total(&more) - total(m)) / 64; /* bytes per page */
+    int64_t pages = each > 0 ? (int64_t)((p->limit - total(m)) / each) : 0;
+    if (pages > (most - o->cache) / WF_PAGE_TOKENS)
+        pages = (most - o->cache) / WF_PAGE_TOKENS;
+    const int64_t least = o->cache;
+    for (fits = false; !fits && pages >= 0; pages -= pages / 64 + 1) { /* alignment may add bytes */
+        o->cache = least + pages * WF_PAGE_TOKENS;
+        WF_TRY(plan(p, o, m, &fits));
+    }
+    wf_assert(fits);
+    return WF_OK;
+}
+
+/* Tries one context with ever fewer sequences. */
+static wf_status try_context(const place *p, const wf_engine_options *wanted, int64_t context,
+                             bool last, wf_engine_options *out, wf_memory *m, bool *fits)
+{
+    int64_t sequences = wanted->sequences ? wanted->sequences : MOST_AT_ONCE;
+    *out = *wanted;
+    out->context = context;
+    for (*fits = false; !*fits && sequences > 0; sequences /= 2) {
+        out->sequences = sequences;
+        out->cache = wanted->cache ? wanted->cache : sequences > 1 && !last ? 2 * context : context;
+        WF_TRY(plan(p, out, m, fits));
+        if (wanted->sequences)
+            break;
+    }
+    if (*fits && !wanted->cache && out->cache < out->sequences * context)
+        return grow_pools(p, out, out->sequences * context, m);
+    return WF_OK;
+}
+
+/* Two texts of this length fit in the pools, if the caller gives their size. */
+static int64_t most_context(const wf_model *model, const wf_engine_options *wanted)
+{
+    const int64_t most = model->config.context;
+    const int64_t each = wanted->sequences == 1 ? wanted->cache : (wanted->cache + 1) / 2;
+    if (wanted->context)
+        return wanted->context;
+    return each > 0 && each < most ? each : most;
+}
+
+wf_status wf_engine_fit(wf_device *device, const wf_model *model, const wf_engine_options *wanted,
+                        size_t limit, wf_engine_options *out, wf_memory *memory)
+{
+    static const wf_engine_options nothing = {0};
+    const place p = {device, model, limit};
+    bool fits = false;
+    *memory = (wf_memory){0};
+    if (!wanted)
+        wanted = &nothing;
+    if (wanted->sequences < 0 || wanted->context < 0 || wanted->cache < 0)
+        return plan(&p, wanted, memory, &fits); /* reports the range */
+    const int64_t most = most_context(model, wanted);
+    const int64_t least = most < LEAST_CONTEXT || wanted->context ? most : LEAST_CONTEXT;
+    for (int64_t context = most; !fits;) {
+        const bool last = context == least;
+        WF_TRY(try_context(&p, wanted, context, last, out, memory, &fits));
+        if (last)
+            break;
+        context = context / 2 > least ? context / 2 : least;
+    }
+    if (!fits)
+        return wf_fail(model->ctx, WF_ERR_MEMORY,
+                       "the model needs at least %zu bytes with a context of %lld tokens, but only "
+                       "%zu are available; take a smaller model or type of keys and values",
+                       total(memory), (long long)least, limit);
+    return WF_OK;
+}

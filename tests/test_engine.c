@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_engine.c - exact answers: a sequence's tokens and text depend on its request only.
+ *
+ * Random requests run alone, then together under settings that change the order of everything:
+ * batches, chunks, pools that are too small, no reuse, threads. Every answer must be the same.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "infer/engine.h"
+#include "model_fixture.h"
+#include "support.h"
+
+enum { MOST_PROMPT = 100, MOST_NEW = 24, BEGINNINGS = 4, MOST_REQUESTS = 200 };
+
+/* WEFT_ENGINE_DEVICE=NAME: the device that runs. */
+static const char *device_name(void)
+{
+    const char *name = getenv("WEFT_ENGINE_DEVICE");
+    return name ? name : "cpu:2";
+}
+
+/* ---- Requests ---- */
+
+typedef struct {
+    int32_t prompt[MOST_PROMPT];
+    size_t count;
+    wf_request request;
+    wf_logit_bias bias;
+    const char *stop[1];
+} question;
+
+/* An answer, or a hash of logits. */
+typedef struct {
+    int32_t id[MOST_NEW];
+    size_t count;
+    char text[16 * MOST_NEW];
+    wf_stop stop;
+    double sum; /* of the logits of a scored prompt, weighed by position */
+} answer;
+
+static int64_t pick(wf_rng *r, int64_t low, int64_t high)
+{
+    return low + (int64_t)wf_rng_below(r, (uint64_t)(high - low + 1));
+}
+
+static wf_status add_logits(void *user, size_t i, const float *logits, size_t vocab)
+{
+    answer *a = user;
+    for (size_t k = 0; k < vocab; k++)
+        a->sum += (double)logits[k] * (double)((i * 31 + k) % 97 + 1);
+    return WF_OK;
+}
+
+static void draw_sampling(wf_rng *r, question *q)
+{
+    wf_sampling *s = &q->request.sampling;
+    if (pick(r, 0, 2) == 0) /* greedy */
+        return;
+    s->temperature = 0.5 + wf_rng_unit(r);
+    s->top_k = pick(r, 0, 1) * pick(r, 1, 40);
+    s->top_p = pick(r, 0, 1) ? 0.5 + 0.5 * wf_rng_unit(r) : 0;
+    s->seed = (uint64_t)pick(r, 0, 1000);
+    if (pick(r, 0, 2) == 0) {
+        s->repeat_penalty = 1.3;
+        s->penalty_last = pick(r, -1, 20);
+    }
+    if (pick(r, 0, 3) == 0) {
+        q->bias = (wf_logit_bias){(int32_t)pick(r, 0, 200), 2};
+        s->bias = &q->bias;
+        s->biases = 1;
+    }
+}
+
+/* Half of the prompts begin with one of a few common texts. */
+static void draw(wf_rng *r, int64_t vocab, const int32_t (*beginning)[MOST_PROMPT], question *q)
+{
+    *q = (question){.count = (size_t)pick(r, 1, MOST_PROMPT)};
+    const int32_t *from = pick(r, 0, 1) ? beginning[pick(r, 0, BEGINNINGS - 1)] : NULL;
+    size_t common = from ? (size_t)pick(r, 0, (int64_t)q->count) : 0;
+    for (size_t i = 0; i < q->count; i++)
+        q->prompt[i] = i < common ? from[i] : (int32_t)pick(r, 0, vocab - 1);
+    q->request = (wf_request){.limit = pick(r, 1, MOST_NEW),
+                              .ignore_end = pick(r, 0, 3) > 0,
+                              .priority = (int)pick(r, -1, 1),
+                              .key = (uint64_t)pick(r, 0, 3),
+                              .salt = (uint64_t)pick(r, 0, 1)};
+    draw_sampling(r, q);
+    if (pick(r, 0, 4) == 0) {
+        q->stop[0] = "e";
+        q->request.stop = q->stop;
+        q->request.stops = 1;
+    }
+    if (pick(r, 0, 9) == 0) {
+        q->request.logits = add_logits;
+        q->request.logits_from = (size_t)pick(r, 0, (int64_t)q->count - 1);
+    }
+}
+
+/* ---- Running ---- */
+
+static void collect(wf_sequence *s, answer *a)
+{
+    size_t bytes, total, prompt;
+    const char *text = wf_sequence_text(s, &bytes);
+    const int32_t *ids = wf_sequence_tokens(s, &total, &prompt);
+    a->stop = wf_sequence_stop(s);
+    if (a->stop == WF_STOP_ERROR)
+        fail_msg("%s", wf_sequence_error(s, NULL));
+    a->count = total - prompt;
+    assert_true(a->count <= MOST_NEW && bytes < sizeof a->text);
+    memcpy(a->id, ids + prompt, a->count * sizeof *ids);
+    memcpy(a->text, text, bytes);
+    a->text[bytes] = '\0';
+}
+
+static wf_sequence *submit(wf_ctx *ctx, wf_engine *e, const question *q, answer *a)
+{
+    wf_request request = q->request;
+    wf_sequence *s;
+    request.user = a;
+    wt_ok(ctx, wf_engine_submit(e, q->prompt, q->count, &request, &s));
+    return s;
+}
+
+static void check_empty(const wf_engine *e)
+{
+    wf_engine_stats stats;
+    wf_engine_get_stats(e, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    assert_int_equal(stats.running, 0);
+    assert_int_equal(stats.waiting, 0);
+}
+
+/* Answers all questions, at most `at_once` submitted at a time; 0: all. */
+static void answer_all(wf_ctx *ctx, wf_engine *e, const question *q, int n, int at_once, answer *a)
+{
+    wf_sequence *s[MOST_REQUESTS] = {0};
+    memset(a, 0, (size_t)n * sizeof *a);
+    for (int from = 0; from < n; from += at_once ? at_once : n) {
+        int end = at_once && from + at_once < n ? from + at_once : n;
+        for (int i = from; i < end; i++)
+            s[i] = submit(ctx, e, &q[i], &a[i]);
+        for (bool busy = true; busy;)
+            wt_ok(ctx, wf_engine_step(e, &busy));
+        for (int i = from; i < end; i++) {
+            collect(s[i], &a[i]);
+            wf_sequence_free(s[i]);
+        }
+    }
+    check_empty(e);
+}
+
+static void compare(const char *name, const char *how, const answer *want, const answer *got, int n)
+{
+    for (int i = 0; i < n; i++) {
+        bool same = want[i].count == got[i].count && want[i].stop == got[i].stop &&
+                    memcmp(want[i].id, got[i].id, want[i].count * sizeof *want[i].id) == 0 &&
+                    strcmp(want[i].text, got[i].text) == 0 && want[i].sum == got[i].sum;
+        if (!same)
+            fail_msg("%s, %s: request %d of %d has another answer (%zu and %zu tokens, sums %.17g "
+                     "and %.17g)",
+                     name, how, i, n, want[i].count, got[i].count, want[i].sum, got[i].sum);
+    }
+}
+
+/* ---- Settings ---- */
+
+/* A way to answer the same questions. */
+typedef struct {
+    const char *name;
+    wf_engine_options options;
+    const char *device; /* NULL: the test's */
+    bool preempts;      /* the pool is too small for all */
+} setting;
+
+static const setting settings[] = {
+    {"32 at a time", {.sequences = 32}, NULL, false},
+    {"small pool", {.sequences = 8, .context = 128, .cache = 160}, NULL, true},
+    {"small pool, small chunks", {.sequences = 12, .cache = 256, .chunk = 13}, NULL, true},
+    {"no reuse", {.sequences = 32, .no_reuse = true}, NULL, false},
+    {"no reuse, small pool", {.sequences = 9, .cache = 200, .no_reuse = true}, NULL, true},
+    {"short steps", {.sequences = 16, .step_ms = 1e-3}, NULL, false},
+    {"long steps, chunks of 40", {.sequences = 16, .step_ms = 1e6, .chunk = 40}, NULL, false},
+    {"many rows", {.sequences = 5, .rows = 64}, NULL, false},
+    {"one thread", {.sequences = 7}, "cpu:1", false},
+    {"three threads", {.sequences = 32}, "cpu:3", false},
+};
+
+static void run_setting(wf_ctx *ctx, const char *path, const setting *how, wf_kv kv,
+                        const question *q, const answer *want, answer *got, int n)
+{
+    wf_engine_options options = how->options;
+    wf_engine_stats stats;
+    const bool named = getenv("WEFT_ENGINE_DEVICE") != NULL;
+    options.kv = kv;
+    if (how->device && named) /* another device has no threads to vary */
+        return;
+    wt_talker t = wt_talker_open(ctx, how->device ? how->device : device_name(), path, &options);
+    answer_all(ctx, t.engine, q, n, 0, got);
+    compare(path, how->name, want, got, n);
+    wf_engine_get_stats(t.engine, &stats);
+    if (how->preempts && n >= 50 && t.engine->caches.cache[0].kind == WF_CACHE_WHOLE)
+        assert_true(stats.preemptions > 0);
+    if (options.no_reuse)
+        assert_int_equal(stats.pages_cached, 0);
+    answer_all(ctx, t.engine, q, n, 20, got); /* again, with pages of the first time */
+    compare(path, how->name, want, got, n);
+    wf_memory memory, planned;
+    wf_engine_memory(t.engine, &memory);
+    wt_ok(ctx, wf_engine_plan(t.device, t.model, &options, &planned));
+    assert_int_equal(memory.states, planned.states);
+    assert_int_equal(memory.ports, planned.ports);
+    assert_int_equal(memory.region, planned.region);
+    wt_talker_close(&t);
+}
+
+/* A device that is named may be an emulated one, which is slow. */
+static int asked(void)
+{
+    const bool few = getenv("WEFT_ENGINE_DEVICE") && !getenv("WEFT_ALL_CASES");
+    return wt_cases(few ? 32 : MOST_REQUESTS);
+}
+
+static void run_model(wf_ctx *ctx, const char *name, wf_kv kv, uint64_t stream)
+{
+    static question q[MOST_REQUESTS];
+    static answer want[MOST_REQUESTS], got[MOST_REQUESTS];
+    static int32_t beginning[BEGINNINGS][MOST_PROMPT];
+    const wf_engine_options alone = {.kv = kv, .no_reuse = true};
+    const int n = asked();
+    char path[128];
+    wf_rng r;
+    wf_rng_init(&r, wt_seed(), stream);
+    snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", name);
+    wt_talker t = wt_talker_open(ctx, device_name(), path, &alone);
+    for (int b = 0; b < BEGINNINGS; b++)
+        for (int i = 0; i < MOST_PROMPT; i++)
+            beginning[b][i] = (int32_t)pick(&r, 0, t.engine->vocab - 1);
+    for (int i = 0; i < n; i++)
+        draw(&r, t.engine->vocab, beginning, &q[i]);
+    answer_all(ctx, t.engine, q, n, 1, want);
+    wt_talker_close(&t);
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+        run_setting(ctx, path, &settings[i], kv, q, want, got, n);
+}
+
+static void whole_contexts(void **state)
+{
+    run_model(*state, "llama", WF_KV_F16, 0);
+    run_model(*state, "gpt2", WF_KV_F32, 1);
+}
+
+static void windows(void **state)
+{
+    run_model(*state, "mistral", WF_KV_F16, 2);
+    run_model(*state, "olmo3", WF_KV_BF16, 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(whole_contexts),
+        wt_test(windows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
