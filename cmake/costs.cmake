@@ -5,7 +5,8 @@
 set(slowest end_to_end smollm2_lora cli_train train_run device_train_cuda_emulated selftest curves_pjrt unbounded
     selftest_cuda_emulated bpe_train selftest_pjrt check graph_text random_passes memory pjrt_real
     loss_scale_pjrt models_pjrt precision device_train train_plan cuda_products smollm2 exact
-    exact_cuda_emulated exact_cuda_hopper
+    exact_cuda_emulated exact_cuda_hopper engine engine_cuda_emulated models_cuda_emulated engine_rules
+    loss_scale_cuda_emulated engine_reference windows_cuda_emulated
     selftest_cuda_hopper_attention_grad selftest_cuda_emulated_attention_grad selftest_avx2 selftest_amx
     op_passes selftest_reference selftest_avx512 selftest_amx_emulated curves cli_flags tokenizer
     tokenizer_oracle cli_lora resume_kill checkpoints_oracle quant_packed parity_pjrt attack)

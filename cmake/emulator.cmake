@@ -205,6 +205,13 @@ set_property(TEST bad_data_cuda_hopper APPEND PROPERTY
     ENVIRONMENT WEFT_BAD_DATA_DEVICE=cuda WEFT_EMULATED_CAPABILITY=90)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # takes minutes
+    # Samples. The long tests ask all of the engine's requests.
+    set_property(TEST models_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_MODELS_SHARE=2)
+    set_property(TEST engine_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_ENGINE_SHARE=16)
+    weft_emulated_test(engine_cuda_emulated_long test_engine_emulated)
+    set_property(TEST engine_cuda_emulated_long APPEND PROPERTY ENVIRONMENT WEFT_ENGINE_DEVICE=cuda)
+    set_tests_properties(engine_cuda_emulated_long PROPERTIES TIMEOUT 7200 LABELS long
+        FAIL_REGULAR_EXPRESSION "skipped: ")
     # Batch exactness, for both generations of kernels: a sample, and in the long tests all cases.
     foreach(row IN ITEMS cuda_hopper:90: cuda_emulated_long:80:WEFT_ALL_CASES=1 cuda_hopper_long:90:WEFT_ALL_CASES=1)
         string(REGEX MATCH "(.*):(.*):(.*)" row ${row})

@@ -225,12 +225,16 @@ static void run_setting(wf_ctx *ctx, const char *path, const setting *how, wf_kv
     wt_talker_close(&t);
 }
 
-/* A device that is named may be an emulated one, which is slow. */
-static int asked(void)
+/* WEFT_ENGINE_SHARE=N runs one in N of the requests, for slow kernels, and from N = 16 on half of the
+ * models, each with two settings. WEFT_ALL_CASES=1 runs all. The seed chooses. */
+static int share(void)
 {
-    const bool few = getenv("WEFT_ENGINE_DEVICE") && !getenv("WEFT_ALL_CASES");
-    return wt_cases(few ? 32 : MOST_REQUESTS);
+    const char *n = getenv("WEFT_ENGINE_SHARE");
+    const int value = n && !getenv("WEFT_ALL_CASES") ? atoi(n) : 1;
+    return value > 0 ? value : 1;
 }
+
+enum { SETTINGS = sizeof settings / sizeof *settings, FEW_SETTINGS = 2 };
 
 static void run_model(wf_ctx *ctx, const char *name, wf_kv kv, uint64_t stream)
 {
@@ -238,7 +242,8 @@ static void run_model(wf_ctx *ctx, const char *name, wf_kv kv, uint64_t stream)
     static answer want[MOST_REQUESTS], got[MOST_REQUESTS];
     static int32_t beginning[BEGINNINGS][MOST_PROMPT];
     const wf_engine_options alone = {.kv = kv, .no_reuse = true};
-    const int n = asked();
+    const int n = wt_cases(MOST_REQUESTS / share());
+    const int some = share() < 16 ? SETTINGS : FEW_SETTINGS;
     char path[128];
     wf_rng r;
     wf_rng_init(&r, wt_seed(), stream);
@@ -251,20 +256,28 @@ static void run_model(wf_ctx *ctx, const char *name, wf_kv kv, uint64_t stream)
         draw(&r, t.engine->vocab, beginning, &q[i]);
     answer_all(ctx, t.engine, q, n, 1, want);
     wt_talker_close(&t);
-    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
-        run_setting(ctx, path, &settings[i], kv, q, want, got, n);
+    const int64_t first = pick(&r, 0, SETTINGS - 1);
+    for (int i = 0; i < some; i++)
+        run_setting(ctx, path, &settings[(first + i * SETTINGS / some) % SETTINGS], kv, q, want,
+                    got, n);
+}
+
+/* Runs both models, or one of them. */
+static void run_models(wf_ctx *ctx, const char *const name[2], const wf_kv kv[2], uint64_t stream)
+{
+    for (uint64_t i = 0; i < 2; i++)
+        if (share() < 16 || i == (wt_seed() + stream) % 2)
+            run_model(ctx, name[i], kv[i], 2 * stream + i);
 }
 
 static void whole_contexts(void **state)
 {
-    run_model(*state, "llama", WF_KV_F16, 0);
-    run_model(*state, "gpt2", WF_KV_F32, 1);
+    run_models(*state, (const char *[]){"llama", "gpt2"}, (wf_kv[]){WF_KV_F16, WF_KV_F32}, 0);
 }
 
 static void windows(void **state)
 {
-    run_model(*state, "mistral", WF_KV_F16, 2);
-    run_model(*state, "olmo3", WF_KV_BF16, 3);
+    run_models(*state, (const char *[]){"mistral", "olmo3"}, (wf_kv[]){WF_KV_F16, WF_KV_BF16}, 1);
 }
 
 int main(void)

@@ -390,7 +390,7 @@ static void chunks_of_small_models(void **state)
             wt_reference reference;
             int32_t ids[100];
             size_t count = (size_t)pick(&r, 65, 100);
-            if (is_sampled() && pick(&r, 0, 2) > 0) /* one type in three */
+            if (is_sampled() && pick(&r, 0, 5) > 0) /* one pair in six */
                 continue;
             wt_reference_read(wt_models[m], &reference);
             if (!holds(ctx, reference.path, kvs[k])) {
