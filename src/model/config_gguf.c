@@ -319,6 +319,20 @@ static wf_status read_pattern(reader *r)
     return WF_OK;
 }
 
+/* Refuses a window of 0 where layers must have one: in families with a period, and with an array.
+ * Elsewhere 0 means no window; llama.cpp writes it for Phi-3. */
+static wf_status check_window(reader *r)
+{
+    const wf_gguf_pair *pair = wf_gguf_find(r->f, key(r, "attention.sliding_window_pattern"));
+    bool needed = r->c->family->window_period != 0;
+    if (pair && pair->kind == WF_GGUF_ARRAY && pair->element == WF_GGUF_BOOL)
+        for (uint64_t i = 0; i < pair->count; i++)
+            needed |= pair->data[i] != 0;
+    if (!needed || !wf_gguf_find(r->f, key(r, "attention.sliding_window")))
+        return WF_OK;
+    return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s must be at least 1", r->what, r->key);
+}
+
 /* Layers without rotary positions: weft.rope_layers, or the family's interval. */
 static wf_status read_no_rope(reader *r)
 {
@@ -354,8 +368,7 @@ static wf_status read_layers(reader *r)
     wf_config *c = r->c;
     WF_TRY(read_arrays(r));
     WF_TRY(get_int(r, "attention.sliding_window", &c->all.window));
-    if (c->all.window > 0)
-        WF_TRY(read_pattern(r));
+    WF_TRY(c->all.window == 0 ? check_window(r) : read_pattern(r));
     if (c->family->rotary)
         WF_TRY(read_no_rope(r));
     wf_config_join_layers(c);
