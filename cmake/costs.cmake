@@ -4,6 +4,7 @@
 
 set(slowest end_to_end smollm2_lora cli_train train_run device_train_cuda_emulated selftest curves_pjrt unbounded
     selftest_cuda_emulated bpe_train selftest_pjrt check graph_text random_passes memory pjrt_real
+    cli_families_cuda_emulated families_train_cuda_emulated
     loss_scale_pjrt models_pjrt precision device_train train_plan cuda_products smollm2 exact
     exact_cuda_emulated exact_cuda_hopper engine engine_cuda_emulated models_cuda_emulated engine_rules
     loss_scale_cuda_emulated engine_reference windows_cuda_emulated

@@ -188,7 +188,7 @@ endforeach()
 set(tests bad_data:BAD_DATA)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     list(APPEND tests parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
-        device_train:TRAIN copies:COPIES windows:WINDOWS engine:ENGINE exact:EXACT)
+        device_train:TRAIN families_train:FAMILIES copies:COPIES windows:WINDOWS engine:ENGINE exact:EXACT)
 endif()
 foreach(name IN LISTS tests)
     string(REPLACE ":" ";" name ${name})
@@ -200,18 +200,28 @@ foreach(name IN LISTS tests)
     set_property(TEST ${name}_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_${variable}_DEVICE=cuda)
     set_tests_properties(${name}_cuda_emulated PROPERTIES FAIL_REGULAR_EXPRESSION "skipped: ") # a skip is a failure
 endforeach()
+# The commands of the program with the emulated device, on every family.
+if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
+    weft_emulated_test(cli_families_cuda_emulated test_cli_families)
+    set_property(TEST cli_families_cuda_emulated APPEND PROPERTY
+        ENVIRONMENT WEFT_CLI_DEVICE=cuda WEFT_PROGRAM=$<TARGET_FILE:weft_emulated>)
+endif()
 weft_emulated_test(bad_data_cuda_hopper test_bad_data_emulated)
 set_property(TEST bad_data_cuda_hopper APPEND PROPERTY
     ENVIRONMENT WEFT_BAD_DATA_DEVICE=cuda WEFT_EMULATED_CAPABILITY=90)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # takes minutes
-    # Samples. The long tests ask all of the engine's requests.
+    # Samples of the checkpoints, of the engine's requests, and of the families that train. The long tests take all.
     set_property(TEST models_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_MODELS_SHARE=2)
     set_property(TEST engine_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_ENGINE_SHARE=16)
-    weft_emulated_test(engine_cuda_emulated_long test_engine_emulated)
-    set_property(TEST engine_cuda_emulated_long APPEND PROPERTY ENVIRONMENT WEFT_ENGINE_DEVICE=cuda)
-    set_tests_properties(engine_cuda_emulated_long PROPERTIES TIMEOUT 7200 LABELS long
-        FAIL_REGULAR_EXPRESSION "skipped: ")
+    set_property(TEST families_train_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_FAMILIES_SHARE=4)
+    foreach(row IN ITEMS engine:ENGINE families_train:FAMILIES)
+        string(REGEX MATCH "(.*):(.*)" row ${row})
+        set(name ${CMAKE_MATCH_1}_cuda_emulated_long)
+        weft_emulated_test(${name} test_${CMAKE_MATCH_1}_emulated)
+        set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT WEFT_${CMAKE_MATCH_2}_DEVICE=cuda)
+        set_tests_properties(${name} PROPERTIES TIMEOUT 7200 LABELS long FAIL_REGULAR_EXPRESSION "skipped: ")
+    endforeach()
     # Batch exactness, for both generations of kernels: a sample, and in the long tests all cases.
     foreach(row IN ITEMS cuda_hopper:90: cuda_emulated_long:80:WEFT_ALL_CASES=1 cuda_hopper_long:90:WEFT_ALL_CASES=1)
         string(REGEX MATCH "(.*):(.*):(.*)" row ${row})

@@ -40,6 +40,15 @@ const char *const wt_models[] = {"gpt2",
                                  "cohere2",
                                  NULL};
 
+enum { EARLIER = 6 };
+
+const char *const *const wt_later_models = wt_models + EARLIER;
+
+int wt_later_count(void)
+{
+    return (int)(sizeof wt_models / sizeof *wt_models) - EARLIER - 1;
+}
+
 static int32_t *read_ids(const wf_json_node *list, size_t *count)
 {
     assert_non_null(list);

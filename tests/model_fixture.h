@@ -11,6 +11,10 @@
 #define WT_MODELS_FOLDER "tests/fixtures/models"
 /* Names of the checkpoints, ending with NULL. */
 extern const char *const wt_models[];
+/* Those of the later families, also ending with NULL. They have train.json and gguf.json, too
+ * (make_training.py, make_gguf.py). */
+extern const char *const *const wt_later_models;
+int wt_later_count(void);
 
 typedef struct {
     char path[128]; /* path of the checkpoint */

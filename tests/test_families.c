@@ -26,12 +26,6 @@
 #include "scratch.h"
 #include "support.h"
 
-static const char *const fixtures[] = {
-    "mistral3-text", "mistral3", "mistral3-mistral", "phi3",    "phi3-short", "phi3-long",
-    "olmo2",         "olmo3",    "smollm3",          "granite", "glm4",       "cohere2",
-};
-#define FIXTURES ((int)(sizeof fixtures / sizeof *fixtures))
-
 /* Differences from llama.cpp's files that Weft intends. Keys of the architecture lack its name. */
 static const struct {
     const char *fixture; /* NULL: every fixture */
@@ -191,9 +185,9 @@ static void compare_tensors(const pair *p)
 static void files_of_llama_cpp(void **state)
 {
     bool met[sizeof intended / sizeof *intended] = {0};
-    for (int i = 0; i < FIXTURES; i++) {
+    for (int i = 0; i < wt_later_count(); i++) {
         pair p;
-        open_pair(&p, *state, fixtures[i]);
+        open_pair(&p, *state, wt_later_models[i]);
         compare_keys(&p, met);
         compare_tensors(&p);
         close_pair(&p);
@@ -262,11 +256,11 @@ static void write_as_llama_cpp(const pair *p, const char *path)
 static void keys_of_llama_cpp(void **state)
 {
     wf_ctx *ctx = *state;
-    for (int i = 0; i < FIXTURES; i++) {
+    for (int i = 0; i < wt_later_count(); i++) {
         pair p;
         wt_reference r;
-        open_pair(&p, ctx, fixtures[i]);
-        wt_reference_read(fixtures[i], &r);
+        open_pair(&p, ctx, wt_later_models[i]);
+        wt_reference_read(wt_later_models[i], &r);
         write_as_llama_cpp(&p, wt_path(&p.scratch, "theirs.gguf"));
         /* longrope: the context decides between short and long factors */
         const wf_engine_options o = {.context = (int64_t)(r.prompt_count + r.greedy_count),
@@ -274,7 +268,7 @@ static void keys_of_llama_cpp(void **state)
         wt_talker t = wt_talker_open(ctx, "cpu", wt_path(&p.scratch, "theirs.gguf"), &o);
         float *logits = wt_logits(ctx, t.engine, r.prompt, r.prompt_count, r.vocab);
         double error = wt_relative(logits, r.logits, (int64_t)r.prompt_count * r.vocab);
-        print_message("%-16s logits within %.1e\n", fixtures[i], error);
+        print_message("%-16s logits within %.1e\n", wt_later_models[i], error);
         assert_true(error <= 1e-5); /* as in test_models.c */
         free(logits);
         wt_talker_close(&t);
