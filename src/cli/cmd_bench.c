@@ -157,7 +157,7 @@ static const wf_flag flags[] = {
     {"parallel", 0, "N", "sequences that are computed at the same time",
      .whole = &wf_bench_set.parallel, .range = "1,4096", .also = "-np", .fallback = "1"},
     {"slots", 0, "N", "most sequences that the engine could compute at the same time",
-     .whole = &wf_bench_set.slots, .range = "1,4096", .fallback = "those of --parallel"},
+     .whole = &wf_bench_set.slots, .range = "1,4096", .fallback = "as --parallel"},
     {"shared", 0, "N", "prefill: first tokens of all prompts, which are equal",
      .whole = &wf_bench_set.shared, .fallback = "0"},
     {"logits", 0, NULL, "prefill: compute the logits of every token", .on = &wf_bench_set.logits},

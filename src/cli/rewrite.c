@@ -181,7 +181,7 @@ const wf_help_table wf_rewrite_types = {
     .title = "types",
     .rows = wf_recipe_words,
     .closing =
-        "The types of all matrices are those that llama.cpp chooses for the same name. GGUF files "
+        "All matrices have the types that llama.cpp chooses for the same name. GGUF files "
         "store vectors and position embeddings as f32. Quantized types but q8_0 store the output "
         "matrix, or a tied embedding, as q6_K. Rows that are not a multiple of 256 use q4_0 instead "
         "of q2_K and q3_K, q5_0 instead of q4_K, q5_1 instead of q5_K, q8_0 instead of q6_K, and "

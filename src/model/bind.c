@@ -210,7 +210,7 @@ static void find_range(binder *b, const wf_graph *g, layout *l)
     if (sharers < 2)
         return;
     if (alternate && l->rows * sharers != all)
-        fault(b, "%s has %lld rows, but those that it alternates with have another number",
+        fault(b, "%s has %lld rows, but the tensors that alternate with it have another number",
               l->node->name, (long long)l->rows);
     l->all = all;
     l->before = alternate ? index : before;

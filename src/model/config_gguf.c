@@ -265,7 +265,7 @@ static wf_status read_exact(reader *r)
         return wf_fail(
             r->arena->ctx, WF_ERR_FORMAT,
             "%s: weft.rope_parameters contradicts the rope keys or rope_freqs.weight; remove it "
-            "if those are right",
+            "if the other keys are right",
             r->what);
     c->rope[0] = exact;
     return WF_OK;

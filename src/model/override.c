@@ -136,7 +136,7 @@ wf_status wf_overrides_check(const wf_overrides *o)
         if (!o->rule[i].matched)
             return wf_fail(o->ctx, WF_ERR_USAGE,
                            "no matrix has a name that matches '%s'; names are like "
-                           "blk.0.attn_v.weight (`weft info --tensors` lists those of a file)",
+                           "blk.0.attn_v.weight (`weft info --tensors` lists the names of a file)",
                            wf_text_show(shown, o->rule[i].pattern, strlen(o->rule[i].pattern)));
     return WF_OK;
 }
