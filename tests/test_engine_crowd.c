@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * test_engine_crowd.c - many sequences in one engine while requests are cancelled and freed, devices
+ * and allocations fail, and pages are saved and restored: every answer is that of its request alone.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/philox.h"
+#include "device/device.h"
+#include "infer/engine.h"
+#include "model_fixture.h"
+#include "support.h"
+
+#define WHOLE WT_MODELS_FOLDER "/llama"
+#define MIXED WT_MODELS_FOLDER "/olmo3"     /* windows, and a layer without */
+#define WINDOWS WT_MODELS_FOLDER "/mistral" /* windows in all layers */
+
+enum { QUESTIONS = 24, LONGEST = 90, NEW = 20, SLOTS = 20 };
+
+/* ---- Answers ---- */
+
+typedef struct {
+    int32_t prompt[LONGEST];
+    size_t count;
+    wf_request request;
+    int32_t want[NEW]; /* the answer alone */
+    size_t wants;
+} question;
+
+static question ask[QUESTIONS];
+
+static void run_all(wf_ctx *ctx, wf_engine *e)
+{
+    for (bool busy = true; busy;)
+        wt_ok(ctx, wf_engine_step(e, &busy));
+}
+
+static void make_questions(wf_ctx *ctx, wf_rng *r, const char *model)
+{
+    wt_talker t =
+        wt_talker_open(ctx, "cpu:1", model, &(wf_engine_options){.context = 128, .no_reuse = true});
+    for (int i = 0; i < QUESTIONS; i++) {
+        question *q = &ask[i];
+        wf_sequence *s;
+        size_t total, prompt;
+        const uint64_t common = wf_rng_below(r, LONGEST);
+        *q = (question){.count = 1 + wf_rng_below(r, LONGEST)};
+        for (size_t k = 0; k < q->count; k++)
+            q->prompt[k] = k < common ? 3 + (int32_t)(k * 7 % 250)
+                                      : (int32_t)wf_rng_below(r, (uint64_t)t.engine->vocab);
+        q->request = (wf_request){
+            .limit = 1 + (int64_t)wf_rng_below(r, NEW),
+            .ignore_end = wf_rng_below(r, 2),
+            .priority = (int)wf_rng_below(r, 3),
+            .key = wf_rng_below(r, 3),
+            .sampling = {.temperature = (double)wf_rng_below(r, 2), .seed = wf_rng_below(r, 9)}};
+        wt_ok(ctx, wf_engine_submit(t.engine, q->prompt, q->count, &q->request, &s));
+        run_all(ctx, t.engine);
+        const int32_t *ids = wf_sequence_tokens(s, &total, &prompt);
+        q->wants = total - prompt;
+        memcpy(q->want, ids + prompt, q->wants * sizeof *ids);
+        wf_sequence_free(s);
+    }
+    wt_talker_close(&t);
+}
+
+/* Compares what a sequence has generated so far; `ended`: it is complete. */
+static void check_answer(const wf_sequence *s, const question *q)
+{
+    size_t total, prompt;
+    const int32_t *ids = wf_sequence_tokens(s, &total, &prompt);
+    const wf_stop stop = wf_sequence_stop(s);
+    const bool whole = stop == WF_STOP_END || stop == WF_STOP_LIMIT || stop == WF_STOP_CONTEXT;
+    assert_true(whole ? total - prompt == q->wants : total - prompt <= q->wants);
+    assert_memory_equal(ids + prompt, q->want, (total - prompt) * sizeof *ids);
+}
+
+/* ---- A device that fails ---- */
+
+static const wf_device_ops *real;
+static int64_t copies_left; /* until a copy from the device fails; negative: never */
+
+static wf_status failing_copy(wf_queue *queue, void *to, const wf_buffer *from, size_t offset,
+                              size_t bytes)
+{
+    if (copies_left >= 0 && copies_left-- == 0)
+        return WF_ERR_DEVICE;
+    return real->copy_out(queue, to, from, offset, bytes);
+}
+
+/* ---- Random use ---- */
+
+static void use(wf_ctx *ctx, wf_rng *r, const char *model, const wf_engine_options *options)
+{
+    wt_talker t = wt_talker_open(ctx, "cpu:2", model, options);
+    wf_device_ops ops = *t.device->ops;
+    wf_sequence *s[SLOTS] = {0};
+    int which[SLOTS] = {0}, ended = 0, failed = 0;
+    char path[64];
+    snprintf(path, sizeof path, "engine_crowd-%d.tmp", (int)getpid());
+    real = t.device->ops;
+    ops.copy_out = failing_copy;
+    copies_left = -1;
+    t.device->ops = &ops;
+    for (int n = 0; n < wt_cases(1200); n++) {
+        const int i = (int)wf_rng_below(r, SLOTS), kind = (int)wf_rng_below(r, 40);
+        wf_ctx_clear(ctx);
+        if (kind == 0)
+            copies_left = (int64_t)wf_rng_below(r, 4);
+        if (kind == 1)
+            wf_ctx_fail_allocation(ctx, 1 + wf_rng_below(r, 6));
+        if (kind == 2 && s[i])
+            wf_sequence_cancel(s[i]);
+        if (kind == 3) {
+            wf_sequence_free(s[i]);
+            s[i] = NULL;
+        }
+        if (kind == 4 && s[i]) {
+            remove(path);
+            if (wf_sequence_save(s[i], path) == WF_OK)
+                wf_engine_restore(t.engine, path, NULL);
+        }
+        if (!s[i] && wf_rng_below(r, 2)) {
+            which[i] = (int)wf_rng_below(r, QUESTIONS);
+            const question *q = &ask[which[i]];
+            if (wf_engine_submit(t.engine, q->prompt, q->count, &q->request, &s[i]) != WF_OK)
+                assert_int_equal(wf_ctx_status(ctx), WF_ERR_MEMORY);
+        }
+        if (wf_engine_step(t.engine, NULL) != WF_OK)
+            failed++;
+        copies_left = -1;
+        for (int k = 0; k < SLOTS; k++) {
+            wf_status why;
+            if (!s[k])
+                continue;
+            check_answer(s[k], &ask[which[k]]);
+            if (wf_sequence_stop(s[k]) == WF_UNFINISHED)
+                continue;
+            if (wf_sequence_stop(s[k]) == WF_STOP_ERROR) {
+                wf_sequence_error(s[k], &why);
+                assert_int_equal(why, WF_ERR_MEMORY);
+            }
+            ended++;
+            wf_sequence_free(s[k]);
+            s[k] = NULL;
+        }
+    }
+    wf_ctx_fail_allocation(ctx, 0);
+    run_all(ctx, t.engine);
+    for (int k = 0; k < SLOTS; k++) {
+        if (s[k])
+            check_answer(s[k], &ask[which[k]]);
+        wf_sequence_free(s[k]);
+    }
+    wf_engine_stats stats;
+    wf_engine_get_stats(t.engine, &stats);
+    assert_int_equal(stats.pages_used, 0);
+    assert_int_equal(stats.running + stats.waiting, 0);
+    assert_true(ended > 0 && failed > 0);
+    t.device->ops = real;
+    remove(path);
+    wt_talker_close(&t);
+}
+
+static void random_use(void **state)
+{
+    static const char *const models[] = {WHOLE, MIXED, WINDOWS};
+    static const wf_engine_options options[] = {
+        {.sequences = 8, .context = 128, .cache = 256, .chunk = 40, .step_ms = 0.2},
+        {.sequences = 20, .context = 128, .cache = 128, .chunk = 17},
+        {.sequences = 3, .context = 128},
+        {.sequences = 12, .context = 128, .cache = 300, .no_reuse = true}};
+    wf_rng r;
+    wf_rng_init(&r, wt_seed(), 70);
+    for (int m = 0; m < 3; m++) {
+        make_questions(*state, &r, models[m]);
+        for (int i = 0; i < 4; i++)
+            use(*state, &r, models[m], &options[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        wt_test(random_use),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
