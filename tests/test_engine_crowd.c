@@ -2,6 +2,7 @@
 /*
  * test_engine_crowd.c - many sequences in one engine while requests are cancelled and freed, devices
  * and allocations fail, and pages are saved and restored: every answer is that of its request alone.
+ * And what a crowd costs: common beginnings, admission to small pools, and the time of steps.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -189,10 +190,47 @@ static void random_use(void **state)
     }
 }
 
+/* ---- What a crowd costs ---- */
+
+static wf_engine_stats stats_of(const wf_engine *e)
+{
+    wf_engine_stats s;
+    wf_engine_get_stats(e, &s);
+    return s;
+}
+
+/* Submits text number `text`: 64 tokens of it, then some of this request's own. */
+static wf_sequence *submit_text(wf_ctx *ctx, wf_engine *e, int text, int own, int64_t limit)
+{
+    int32_t ids[70];
+    wf_sequence *s;
+    for (int k = 0; k < 70; k++)
+        ids[k] = 3 + (k * 7 + text * 31 + (k < 64 ? 0 : own)) % 250;
+    wt_ok(ctx, wf_engine_submit(e, ids, 70, &(wf_request){.limit = limit, .ignore_end = true}, &s));
+    return s;
+}
+
+/* Requests with a common beginning compute it once, also if another prompt is computed first. */
+static void beginning_behind_another(void **state)
+{
+    enum { N = 8 };
+    const wf_engine_options options = {.sequences = N + 1, .context = 128, .chunk = 32};
+    wt_talker t = wt_talker_open(*state, "cpu:1", WHOLE, &options);
+    wf_sequence *s[N + 1];
+    for (int i = 0; i <= N; i++)
+        s[i] = submit_text(*state, t.engine, i > 0, i, 2);
+    run_all(*state, t.engine);
+    assert_int_equal(stats_of(t.engine).reused_tokens, (N - 1) * 64);
+    for (int i = 0; i <= N; i++)
+        wf_sequence_free(s[i]);
+    wt_talker_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         wt_test(random_use),
+        wt_test(beginning_behind_another),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -294,6 +294,8 @@ static wf_status add(wf_sequence *s, int64_t left)
 {
     wf_engine *e = s->engine;
     bool waits, held = false;
+    if (left <= 0) /* a later search finds more */
+        return WF_OK;
     WF_TRY(match(s, &waits));
     if (waits)
         return WF_OK;
