@@ -226,11 +226,30 @@ static void beginning_behind_another(void **state)
     wt_talker_close(&t);
 }
 
+/* Requests that start together wait for pages instead of computing parts of prompts again and
+ * again. */
+static void admission(void **state)
+{
+    enum { N = 16 };
+    const wf_engine_options options = {
+        .sequences = N, .context = 128, .cache = 256, .chunk = 40, .no_reuse = true};
+    wt_talker t = wt_talker_open(*state, "cpu:1", WHOLE, &options);
+    wf_sequence *s[N];
+    for (int i = 0; i < N; i++)
+        s[i] = submit_text(*state, t.engine, i, i, 50);
+    run_all(*state, t.engine);
+    assert_true(stats_of(t.engine).prompt_tokens < N * 70 * 5 / 4);
+    for (int i = 0; i < N; i++)
+        wf_sequence_free(s[i]);
+    wt_talker_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         wt_test(random_use),
         wt_test(beginning_behind_another),
+        wt_test(admission),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

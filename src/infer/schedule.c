@@ -203,30 +203,60 @@ static bool outranks_last(const wf_sequence *s)
            e->running[e->running_count - 1]->ticket.priority < s->ticket.priority;
 }
 
-/* Returns whether the pools have room for the whole text of s, and a page more for each running
- * sequence, so that it need not be preempted at once. If it can preempt others, they have room. */
-static bool has_room(wf_sequence *s)
+/* Returns the pages of a cache that s holds with `more` further tokens, if its text becomes as
+ * long. */
+static int64_t pages_with(const wf_sequence *s, int cache, int64_t more)
+{
+    const wf_engine *e = s->engine;
+    const int64_t most = wf_cache_most_pages(&e->caches.cache[cache], WF_PAGE_TOKENS,
+                                             e->size[cache].pages, e->longest);
+    int64_t tokens = s->count + more;
+    if (s->limit > 0 && tokens - s->prompt > s->limit)
+        tokens = s->prompt + s->limit;
+    const int64_t pages = pages_of(tokens);
+    return pages < most ? pages : most;
+}
+
+/* Counts the pages of each cache that running sequences will soon take: for the rest of their texts
+ * and a page more, so that none of them needs the pages of a new one at once. */
+static void count_promised(const wf_engine *e, int64_t *promised)
+{
+    for (int i = 0; i < e->caches.count; i++) {
+        promised[i] = 0;
+        for (int64_t k = 0; k < e->running_count; k++) {
+            const wf_page_list *list = &e->running[k]->pages[i];
+            const int64_t rest =
+                pages_with(e->running[k], i, 1 + WF_PAGE_TOKENS) - (list->end - list->first);
+            promised[i] += rest > 0 ? rest : 0;
+        }
+    }
+}
+
+/* Returns whether the pools have room for the whole text of s besides the `promised` pages. If it
+ * can preempt others, they have room. If so, its own pages are promised, too. */
+static bool has_room(wf_sequence *s, int64_t *promised)
 {
     wf_engine *e = s->engine;
     bool pending;
-    int64_t found = 0, cached = 0;
-    if (e->running_count == 0 || outranks_last(s))
-        return true;
+    int64_t found = 0, soon[WF_MOST_CACHES];
+    const bool sure = e->running_count == 0 || outranks_last(s);
     if (e->prefix)
         found = wf_prefix_match(e->prefix, s->salt, s->token, reusable(s) / WF_PAGE_TOKENS,
                                 e->match, &pending);
     for (int i = 0; i < e->caches.count; i++) {
-        const wf_cache *cache = &e->caches.cache[i];
-        int64_t first = wf_cache_first_page(cache, WF_PAGE_TOKENS, found * WF_PAGE_TOKENS);
-        int64_t need = pages_of(s->count + 1) - found;
-        int64_t most = wf_cache_most_pages(cache, WF_PAGE_TOKENS, e->size[i].pages, e->longest);
-        need = need < most ? need : most;
-        cached = 0; /* found pages that would no longer be available */
-        for (int64_t k = first; k < found; k++)
+        int64_t cached = 0; /* found pages that would no longer be available */
+        const int64_t whole = pages_of(s->count + 1) - found, most = pages_with(s, i, 1);
+        const int64_t need = whole < most ? whole : most;
+        for (int64_t k =
+                 wf_cache_first_page(&e->caches.cache[i], WF_PAGE_TOKENS, found * WF_PAGE_TOKENS);
+             k < found; k++)
             cached += e->pages[i].page[e->prefix->node[e->match[k]].page[i]].holders == 0;
-        if (need + cached + e->running_count > wf_pages_available(&e->pages[i]))
+        if (!sure && need + cached + promised[i] > wf_pages_available(&e->pages[i]))
             return false;
+        soon[i] = need + cached + pages_with(s, i, 1 + WF_PAGE_TOKENS) - most;
     }
+    for (int i = 0; i < e->caches.count; i++)
+        promised[i] += soon[i];
     return true;
 }
 
@@ -234,11 +264,15 @@ static bool has_room(wf_sequence *s)
  * One that cannot be prepared ends. */
 static void admit(wf_engine *e)
 {
+    int64_t promised[WF_MOST_CACHES];
     wf_ticket *t;
+    if (e->waitlist.count == 0)
+        return;
+    count_promised(e, promised);
     for (int64_t n = 0; n < e->sequences; n++) {
         t = wf_waitlist_first(&e->waitlist);
         wf_sequence *s = (wf_sequence *)t;
-        if (!s || !has_room(s) || (e->running_count == e->sequences && !outranks_last(s)))
+        if (!s || (e->running_count == e->sequences && !outranks_last(s)) || !has_room(s, promised))
             return;
         if (e->running_count == e->sequences)
             preempt(e->running[e->running_count - 1]);
