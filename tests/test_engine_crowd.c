@@ -244,12 +244,39 @@ static void admission(void **state)
     wt_talker_close(&t);
 }
 
+/* One slow step does not decide how long later ones are. */
+static void slow_step(void **state)
+{
+    const wf_engine_options options = {.sequences = 8, .context = 128, .no_reuse = true};
+    wt_talker t = wt_talker_open(*state, "cpu:1", WHOLE, &options);
+    wf_sequence *s[8] = {0};
+    int64_t most = 0;
+    s[0] = submit_text(*state, t.engine, 0, 0, 58); /* it generates all the time */
+    for (int n = 0; n < 50; n++) {
+        for (int i = 1; i < 8; i++) /* so prompts arrive */
+            if (!s[i] || wf_sequence_stop(s[i]) != WF_UNFINISHED) {
+                wf_sequence_free(s[i]);
+                s[i] = submit_text(*state, t.engine, i, n, 2);
+            }
+        wt_ok(*state, wf_engine_step(t.engine, NULL));
+        if (n == 20)
+            t.engine->decode_ns = 1e12;
+        if (n > 25 && stats_of(t.engine).last.prompt_tokens > most)
+            most = stats_of(t.engine).last.prompt_tokens;
+    }
+    assert_true(most > 32);
+    for (int i = 0; i < 8; i++)
+        wf_sequence_free(s[i]);
+    wt_talker_close(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         wt_test(random_use),
         wt_test(beginning_behind_another),
         wt_test(admission),
+        wt_test(slow_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,6 +183,8 @@ static void measure(wf_engine *e, uint64_t ns, int64_t taken)
         double decoding = t->last.tokens > prompt ? e->decode_ns : 0;
         if ((double)ns > decoding)
             follow(&e->prompt_ns, ((double)ns - decoding) / (double)prompt);
+        else /* a slow step was measured; with prompts in every step, no other would correct it */
+            e->decode_ns = (double)ns;
     } else {
         t->nanoseconds += ns;
         follow(&e->decode_ns, (double)ns);
