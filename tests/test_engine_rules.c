@@ -22,6 +22,7 @@
 #define WHOLE WT_MODELS_FOLDER "/llama"   /* one layer that sees its whole context */
 #define WINDOWS WT_MODELS_FOLDER "/olmo3" /* windows, and a layer without */
 #define ALL_WINDOWS WT_MODELS_FOLDER "/mistral"
+#define LONG WT_MODELS_FOLDER "/phi3-short"    /* a context of 1024 tokens */
 #define LONGROPE WT_MODELS_FOLDER "/phi3-long" /* frequencies depend on the context */
 
 static int32_t text[128]; /* tokens of the fixtures' vocabulary */
@@ -435,6 +436,26 @@ static void fit(void **state)
              "but only 1000 are available");
     const wf_engine_options huge = {.cache = INT64_MAX - 3};
     wt_fails(*state, wf_engine_plan(device, model, &huge, &m), WF_ERR_USAGE, "outside the range");
+    const wf_engine_options most = {.cache = INT64_MAX}, longest = {.context = INT64_MAX};
+    wt_fails(*state, wf_engine_fit(device, model, &most, 64 << 20, &chosen, &m), WF_ERR_USAGE,
+             "outside the range");
+    wt_fails(*state, wf_engine_fit(device, model, &longest, 64 << 20, &chosen, &m), WF_ERR_USAGE,
+             "context 9223372036854775807");
+    const wf_engine_options all = {.sequences = 32};
+    wt_ok(*state, wf_engine_plan(device, model, &all, &m));
+    size_t limit = m.states + m.region + m.ports;
+    wt_ok(*state, wf_engine_fit(device, model, NULL, limit, &chosen, &m));
+    assert_true(m.mapped > 0 && m.states + m.mapped + m.region + m.ports <= limit);
+    wf_model_close(model);
+
+    /* Where one text fits, the context is halved, so that it does not block all others. */
+    const wf_engine_options single = {.context = 1024};
+    wt_ok(*state, wf_model_open(*state, LONG, &model));
+    wt_ok(*state, wf_engine_plan(device, model, &single, &m));
+    limit = m.states + m.mapped + m.region + m.ports;
+    wt_ok(*state, wf_engine_fit(device, model, NULL, limit, &chosen, &m));
+    assert_int_equal(chosen.context, 512);
+    assert_true(m.states + m.mapped + m.region + m.ports <= limit);
     wf_model_close(model);
     wf_device_close(device);
 }

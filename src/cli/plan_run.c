@@ -54,6 +54,7 @@ typedef struct {
     wf_device *device; /* owned */
     wf_engine_options options;
     bool serve, fit;
+    bool measured; /* the limit is what was free, not a flag */
     wf_memory memory;
     size_t kv;                    /* bytes of the pools; part of the states */
     size_t total, limit, reserve; /* bytes; limit 0: unknown */
@@ -142,8 +143,9 @@ static void print_json(const view *v)
 static wf_status plan(view *v)
 {
     const wf_engine_options wanted = v->options;
+    const size_t most = v->measured ? v->limit - v->limit / 16 : v->limit; /* others need some */
     if (v->fit)
-        WF_TRY(wf_engine_fit(v->device, v->model, &wanted, v->limit, &v->options, &v->memory));
+        WF_TRY(wf_engine_fit(v->device, v->model, &wanted, most, &v->options, &v->memory));
     else
         WF_TRY(wf_engine_plan(v->device, v->model, &v->options, &v->memory));
     if (v->options.cache == 0)
@@ -156,7 +158,8 @@ static wf_status show(view *v, bool json)
     wf_device *d = v->device;
     /* What the process holds already, if the device does not measure it. */
     v->reserve = d->reserve ? d->reserve : (size_t)wf_machine_peak_resident();
-    if (!v->limit)
+    v->measured = !v->limit;
+    if (v->measured)
         v->limit = wf_device_available(d);
     if (v->fit && !v->limit)
         return wf_fail(v->model->ctx, WF_ERR_USAGE,

@@ -24,7 +24,6 @@
 #define WINDOW_SLACK 2
 /* Nodes of texts without pages, of 120 bytes each, unless one context needs more. */
 #define MOST_NODES (1 << 20)
-#define MOST_CACHE (INT32_MAX / WF_PAGE_TOKENS * WF_PAGE_TOKENS) /* tokens */
 /* Most events per running sequence in one step: a sequence may start, be preempted, and leave its place
  * to another one that starts, has a token and ends. */
 #define EVENTS_EACH 6
@@ -127,11 +126,11 @@ static wf_status choose(wf_engine *e, const wf_engine_options *o)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "step_ms is %g, but must be more than 0 and at most 1e9", e->step_ms);
     int64_t cache = o->cache ? o->cache : e->sequences * e->context;
-    if (cache < 1 || cache > MOST_CACHE)
+    if (cache < 1 || cache > WF_MOST_CACHE_TOKENS)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "a cache of %lld tokens is outside the range of 1 to %d; use fewer "
                        "sequences or a smaller context",
-                       (long long)cache, MOST_CACHE);
+                       (long long)cache, WF_MOST_CACHE_TOKENS);
     e->limit = e->context;
     choose_pools(e, cache);
     int64_t most = wf_engine_most_tokens(e);

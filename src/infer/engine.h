@@ -32,6 +32,9 @@
 #include "model/adapter.h"
 #include "model/model.h"
 
+/* Most tokens that pools can hold. */
+#define WF_MOST_CACHE_TOKENS (INT32_MAX / WF_PAGE_TOKENS * WF_PAGE_TOKENS)
+
 /* What an engine runs: the weights of a model's files, or those of a trainer. */
 typedef struct {
     wf_ctx *ctx;

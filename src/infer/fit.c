@@ -17,9 +17,15 @@ typedef struct {
     size_t limit; /* bytes */
 } place;
 
+/* Mapped weights count: where they are used in place, they must stay in the same memory. */
 static size_t total(const wf_memory *m)
 {
-    return m->states + m->region + m->ports;
+    return m->states + m->mapped + m->region + m->ports;
+}
+
+static int64_t least_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* Plans; *fits: within the limit. */
@@ -30,19 +36,22 @@ static wf_status plan(const place *p, const wf_engine_options *o, wf_memory *m, 
     return WF_OK;
 }
 
-/* Raises o->cache, which fits, as far as memory allows, at most to `most` tokens. */
-static wf_status grow_pools(const place *p, wf_engine_options *o, int64_t most, wf_memory *m)
+/* Raises o->cache, which fits, as far as the bytes of the next pages tell; at most to `most`
+ * tokens. */
+static wf_status grow_once(const place *p, wf_engine_options *o, int64_t most, wf_memory *m)
 {
     wf_engine_options larger = *o;
     wf_memory more;
     bool fits;
-    larger.cache = o->cache + 64 * WF_PAGE_TOKENS;
+    larger.cache = least_of(o->cache + 64 * WF_PAGE_TOKENS, most);
+    const int64_t least = o->cache, tried = (larger.cache - least) / WF_PAGE_TOKENS;
+    if (tried == 0)
+        return WF_OK;
     WF_TRY(plan(p, &larger, &more, &fits));
-    const size_t each = (total(&more) - total(m)) / 64; /* bytes per page */
-    int64_t pages = each > 0 ? (int64_t)((p->limit - total(m)) / each) : 0;
-    if (pages > (most - o->cache) / WF_PAGE_TOKENS)
-        pages = (most - o->cache) / WF_PAGE_TOKENS;
-    const int64_t least = o->cache;
+    const size_t each = (total(&more) - total(m)) / (size_t)tried; /* bytes per page */
+    int64_t pages = (most - least) / WF_PAGE_TOKENS;
+    if (each > 0 && (size_t)pages > (p->limit - total(m)) / each)
+        pages = (int64_t)((p->limit - total(m)) / each);
     for (fits = false; !fits && pages >= 0; pages -= pages / 64 + 1) { /* alignment may add bytes */
         o->cache = least + pages * WF_PAGE_TOKENS;
         WF_TRY(plan(p, o, m, &fits));
@@ -51,16 +60,30 @@ static wf_status grow_pools(const place *p, wf_engine_options *o, int64_t most, 
     return WF_OK;
 }
 
-/* Tries one context with ever fewer sequences. */
+/* Raises o->cache as far as memory allows. Pages become smaller when the pools of windows stop to
+ * grow, so that it takes some rounds. */
+static wf_status grow_pools(const place *p, wf_engine_options *o, int64_t most, wf_memory *m)
+{
+    for (int64_t before = 0; o->cache - before >= 64 * WF_PAGE_TOKENS;) {
+        before = o->cache;
+        WF_TRY(grow_once(p, o, least_of(most, WF_MOST_CACHE_TOKENS), m));
+    }
+    return WF_OK;
+}
+
+/* Tries one context with ever fewer sequences. Unless it is the last one, at least two share the
+ * pools. */
 static wf_status try_context(const place *p, const wf_engine_options *wanted, int64_t context,
                              bool last, wf_engine_options *out, wf_memory *m, bool *fits)
 {
     int64_t sequences = wanted->sequences ? wanted->sequences : MOST_AT_ONCE;
+    const int64_t fewest = last || wanted->sequences ? 1 : 2;
+    const int64_t two = context < WF_MOST_CACHE_TOKENS / 2 ? 2 * context : WF_MOST_CACHE_TOKENS;
     *out = *wanted;
     out->context = context;
-    for (*fits = false; !*fits && sequences > 0; sequences /= 2) {
+    for (*fits = false; !*fits && sequences >= fewest; sequences /= 2) {
         out->sequences = sequences;
-        out->cache = wanted->cache ? wanted->cache : sequences > 1 && !last ? 2 * context : context;
+        out->cache = wanted->cache ? wanted->cache : sequences > 1 && !last ? two : context;
         WF_TRY(plan(p, out, m, fits));
         if (wanted->sequences)
             break;
@@ -74,7 +97,8 @@ static wf_status try_context(const place *p, const wf_engine_options *wanted, in
 static int64_t most_context(const wf_model *model, const wf_engine_options *wanted)
 {
     const int64_t most = model->config.context;
-    const int64_t each = wanted->sequences == 1 ? wanted->cache : (wanted->cache + 1) / 2;
+    const int64_t each =
+        wanted->sequences == 1 ? wanted->cache : wanted->cache / 2 + wanted->cache % 2;
     if (wanted->context)
         return wanted->context;
     return each > 0 && each < most ? each : most;
