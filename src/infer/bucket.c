@@ -2,7 +2,7 @@
 /*
  * bucket.c - graphs and executables of an engine's runs.
  *
- * A bucket is compiled when a run first needs it. All buckets share the session's region and ports,
+ * A bucket is compiled when a run first needs it; without memory for that, a larger one serves. All buckets share the session's region and ports,
  * and the largest one is compiled first, so later ones need no more device memory.
  */
 #include "base/clock.h"
@@ -94,6 +94,19 @@ static wf_status add(wf_engine *e, wf_bucket b, const wf_bucket **out)
     return WF_OK;
 }
 
+/* Returns the compiled bucket of the fewest tokens that holds b, or NULL. */
+static const wf_bucket *find_larger(const wf_engine *e, const wf_bucket *b)
+{
+    const wf_bucket *best = NULL;
+    for (int i = 0; i < e->buckets; i++) {
+        const wf_bucket *k = &e->bucket[i];
+        if (k->tokens >= b->tokens && k->sequences >= b->sequences && k->rows >= b->rows &&
+            (!best || k->tokens < best->tokens))
+            best = k;
+    }
+    return best;
+}
+
 wf_status wf_bucket_find(wf_engine *e, int64_t tokens, int64_t sequences, int64_t rows,
                          const wf_bucket **out)
 {
@@ -104,5 +117,10 @@ wf_status wf_bucket_find(wf_engine *e, int64_t tokens, int64_t sequences, int64_
             (*out)->rows == b.rows)
             return WF_OK;
     }
-    return add(e, b, out);
+    wf_status status = add(e, b, out);
+    if (status == WF_ERR_MEMORY && (*out = find_larger(e, &b))) { /* slower, but it goes on */
+        wf_ctx_clear(e->ctx);
+        return WF_OK;
+    }
+    return status;
 }
