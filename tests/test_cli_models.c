@@ -361,7 +361,19 @@ static void test_run_cache(void **state)
     wt_program_fails(&p, 2, "run " LLAMA " -p x --prompt-cache \"$D/none\"",
                      "needs a prompt of more than 16 tokens, but this one has ");
     wt_program_fails(&p, 1, CACHED "-q --prompt-cache README.md", "not a GGUF file");
-    wt_program_fails(&p, 1, CACHED "-q --prompt-cache \"$D/no/kv\"", "No such file");
+    wt_program_fails(&p, 1, CACHED "--prompt-cache \"$D/no/kv\"", "No such file");
+    wt_program_ok(&p, "run " LLAMA
+                      " -p 'weft runs through all the warp threads of the loom' -c 0 --json -q");
+    const char *tokens = strstr(p.out, "\"prompt_tokens\": ");
+    assert_non_null(tokens);
+    char args[256]; /* a prompt that fills the context */
+    snprintf(args, sizeof args,
+             "run " LLAMA " -p 'weft runs through all the warp threads of the loom' -c %d "
+             "--prompt-cache \"$D/full\"",
+             atoi(tokens + strlen("\"prompt_tokens\": ")));
+    wt_program_ok(&p, args);
+    wt_program_ok(&p, args);
+    wt_program_err(&p, "tokens restored");
 }
 
 /* Sources of a prompt; --echo prints the prompt that arrived. */

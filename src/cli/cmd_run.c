@@ -6,6 +6,7 @@
  * sequences run at once; a finished one makes room for the next prompt. Output is in the order of
  * the prompts: the first unfinished job streams, later ones collect their text.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
@@ -152,6 +153,18 @@ static wf_status check_room(const batch *b, const job *j)
     return WF_OK;
 }
 
+/* A file that cannot be written fails now, not after a long prompt. */
+static wf_status check_folder(batch *b)
+{
+    const char *folder = wf_path_parent(&b->open.arena, options.cache);
+    if (!folder)
+        return WF_ERR_MEMORY;
+    if (access(folder, W_OK | X_OK) != 0)
+        return wf_fail(b->open.ctx, WF_ERR_IO, "cannot create '%s': %s", options.cache,
+                       strerror(errno));
+    return WF_OK;
+}
+
 /* Decides whether the file of --prompt-cache will be read or written. */
 static wf_status check_cache(batch *b)
 {
@@ -166,7 +179,7 @@ static wf_status check_cache(batch *b)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "--prompt-cache needs a prompt of more than %d tokens, but this one has %zu",
                        WF_PAGE_TOKENS, b->job[0].count);
-    return WF_OK;
+    return b->saves ? check_folder(b) : WF_OK;
 }
 
 static wf_status restore(batch *b)
@@ -286,7 +299,7 @@ static wf_status save(batch *b, const job *j)
 {
     size_t count, prompt;
     wf_sequence_tokens(j->sequence, &count, &prompt);
-    if (!b->saves || count == prompt)
+    if (!b->saves || (count == prompt && j->stop == WF_UNFINISHED))
         return WF_OK;
     b->saves = false;
     return wf_sequence_save(j->sequence, options.cache);
