@@ -147,19 +147,21 @@ static bool mode_words(int index, const char **name, const char **doc)
     return true;
 }
 
+#define TOKENS "0,1000000000" /* so that sums of them do not overflow */
+
 static const wf_flag flags[] = {
     {"n-prompt", 0, "N", "tokens in the prompt; 0: no prompt", .whole = &wf_bench_set.prompt,
-     .not_letter = 'p', .fallback = "512"},
+     .range = TOKENS, .not_letter = 'p', .fallback = "512"},
     {"n-gen", 'n', "N", "tokens to generate; 0: do not generate", .whole = &wf_bench_set.generated,
-     .fallback = "128"},
+     .range = TOKENS, .fallback = "128"},
     {"depth", 0, "N", "tokens in the KV cache before the measurement", .whole = &wf_bench_set.depth,
-     .fallback = "0"},
+     .range = TOKENS, .fallback = "0"},
     {"parallel", 0, "N", "sequences that are computed at the same time",
      .whole = &wf_bench_set.parallel, .range = "1,4096", .also = "-np", .fallback = "1"},
     {"slots", 0, "N", "most sequences that the engine could compute at the same time",
      .whole = &wf_bench_set.slots, .range = "1,4096", .fallback = "as --parallel"},
     {"shared", 0, "N", "prefill: first tokens of all prompts, which are equal",
-     .whole = &wf_bench_set.shared, .fallback = "0"},
+     .whole = &wf_bench_set.shared, .range = TOKENS, .fallback = "0"},
     {"logits", 0, NULL, "prefill: compute the logits of every token", .on = &wf_bench_set.logits},
     {"no-reuse", 0, NULL, "compute every prompt, even if its beginning is cached",
      .on = &wf_bench_set.no_reuse},
