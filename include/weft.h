@@ -863,7 +863,8 @@ typedef struct {
     int64_t sequences;   /* most sequences that run at a time; default 1. More may wait */
     int64_t chunk;       /* most tokens per step; default 512 */
     int64_t rows;        /* most tokens per step whose logits are computed; default: sequences */
-    int64_t cache;       /* tokens that the pools hold; default: sequences times context */
+    int64_t cache;       /* tokens that the pools hold; default: sequences times context, which is
+                          rounded up to pages of 16 */
     double step_ms;      /* while other sequences wait for it, a step takes about this long; default
                           100 */
     wf_kv kv;            /* type of cached keys and values; default WF_KV_F16 */

@@ -244,6 +244,29 @@ static void admission(void **state)
     wt_talker_close(&t);
 }
 
+/* By default the pools hold all sequences at full length, also if their context fills no page. */
+static void default_pools(void **state)
+{
+    enum { N = 12 };
+    const wf_engine_options options = {.sequences = N, .context = 73};
+    static const char *const models[] = {WHOLE, MIXED, WINDOWS};
+    for (int m = 0; m < 3; m++) {
+        wt_talker t = wt_talker_open(*state, "cpu:1", models[m], &options);
+        wf_sequence *s[N];
+        for (int i = 0; i < N; i++)
+            s[i] = submit_text(*state, t.engine, i, i, 0);
+        while (wf_sequence_stop(s[0]) == WF_UNFINISHED) {
+            wt_ok(*state, wf_engine_step(t.engine, NULL));
+            assert_int_equal(stats_of(t.engine).waiting, 0);
+        }
+        run_all(*state, t.engine);
+        assert_int_equal(stats_of(t.engine).preemptions, 0);
+        for (int i = 0; i < N; i++)
+            wf_sequence_free(s[i]);
+        wt_talker_close(&t);
+    }
+}
+
 /* One slow step does not decide how long later ones are. */
 static void slow_step(void **state)
 {
@@ -273,9 +296,8 @@ static void slow_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(random_use),
-        wt_test(beginning_behind_another),
-        wt_test(admission),
+        wt_test(random_use), wt_test(beginning_behind_another),
+        wt_test(admission),  wt_test(default_pools),
         wt_test(slow_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,9 +148,10 @@ static wf_status plan(view *v)
         WF_TRY(wf_engine_fit(v->device, v->model, &wanted, most, &v->options, &v->memory));
     else
         WF_TRY(wf_engine_plan(v->device, v->model, &v->options, &v->memory));
+    WF_TRY(wf_engine_limits(v->model, &v->options, &v->options.context, &v->kv));
     if (v->options.cache == 0)
         v->options.cache = v->options.sequences * v->options.context;
-    return wf_engine_limits(v->model, &v->options, &v->options.context, &v->kv);
+    return WF_OK;
 }
 
 static wf_status show(view *v, bool json)

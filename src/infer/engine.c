@@ -125,7 +125,8 @@ static wf_status choose(wf_engine *e, const wf_engine_options *o)
     if (!(e->step_ms > 0 && e->step_ms <= 1e9))
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "step_ms is %g, but must be more than 0 and at most 1e9", e->step_ms);
-    int64_t cache = o->cache ? o->cache : e->sequences * e->context;
+    /* Sequences do not share pages of unequal texts: each needs whole ones. */
+    int64_t cache = o->cache ? o->cache : e->sequences * pages_of(e->context) * WF_PAGE_TOKENS;
     if (cache < 1 || cache > WF_MOST_CACHE_TOKENS)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "a cache of %lld tokens is outside the range of 1 to %d; use fewer "
