@@ -11,7 +11,7 @@ build=$1
 shift
 cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Thread -DWEFT_TESTS=ON -DWEFT_CUDA=OFF \
     -DWEFT_EMULATOR_CXX=NO "$@" >/dev/null
-cmake --build "$build" --target test_thread test_loader test_sample_rows test_models test_selftest
+cmake --build "$build" --target test_thread test_loader test_sample_rows test_models test_engine_crowd test_selftest
 
 # gcc's runtime fails with the address space randomization of some Linux kernels.
 fixed="setarch $(uname -m) -R"
@@ -30,5 +30,6 @@ check thread
 check loader
 check sample_rows
 check models '*sequences*' # prompts in chunks, batches of five, sampling, reused pages
+check engine_crowd random_use # requests that come, go and fail
 check selftest test_all_ops_on_the_cpu
 echo "check_threads: no data races"
