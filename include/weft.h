@@ -887,8 +887,8 @@ WF_API wf_status wf_engine_plan(wf_device *device, const wf_model *model,
 
 /* Chooses the members context, sequences and cache that are 0 in `wanted`, so that the engine needs
  * at most `limit` bytes of the device, mapped weights included. The context is the model's, halved
- * until two of them fit in the pools, at least to 512 tokens; up to 32 sequences share them. *memory is the plan of *out. Fails with WF_ERR_MEMORY if
- * nothing fits. */
+ * until two of them fit in the pools, at least to 512 tokens; up to 32 sequences share them. *memory
+ * is the plan of *out. Fails with WF_ERR_MEMORY if nothing fits. */
 WF_API wf_status wf_engine_fit(wf_device *device, const wf_model *model,
                                const wf_engine_options *wanted, size_t limit,
                                wf_engine_options *out, wf_memory *memory);

@@ -2,8 +2,9 @@
 /*
  * bucket.c - graphs and executables of an engine's runs.
  *
- * A bucket is compiled when a run first needs it; without memory for that, a larger one serves. All buckets share the session's region and ports,
- * and the largest one is compiled first, so later ones need no more device memory.
+ * A bucket is compiled when a run first needs it; if that finds no memory, the run uses a larger one.
+ * All buckets share the session's region and ports, and the largest one is compiled first, so later
+ * ones need no more device memory.
  */
 #include "base/clock.h"
 #include "base/mem.h"

@@ -36,8 +36,8 @@ static wf_status plan(const place *p, const wf_engine_options *o, wf_memory *m, 
     return WF_OK;
 }
 
-/* Raises o->cache, which fits, as far as the bytes of the next pages tell; at most to `most`
- * tokens. */
+/* Raises o->cache, which fits, by as many pages as fit if all are as large as the next 64; at most to
+ * `most` tokens. */
 static wf_status grow_once(const place *p, wf_engine_options *o, int64_t most, wf_memory *m)
 {
     wf_engine_options larger = *o;
@@ -60,8 +60,8 @@ static wf_status grow_once(const place *p, wf_engine_options *o, int64_t most, w
     return WF_OK;
 }
 
-/* Raises o->cache as far as memory allows. Pages become smaller when the pools of windows stop to
- * grow, so that it takes some rounds. */
+/* Raises o->cache as far as memory allows. Pages become smaller when the pools of windows stop
+ * growing, so this takes several rounds. */
 static wf_status grow_pools(const place *p, wf_engine_options *o, int64_t most, wf_memory *m)
 {
     for (int64_t before = 0; o->cache - before >= 64 * WF_PAGE_TOKENS;) {
