@@ -79,8 +79,8 @@ struct wf_builder {
 /* Values of a model besides its logits. */
 typedef struct {
     wf_value *hidden; /* f32[R, C]: input of the head, after the final norm */
-    /* f32 scalar to add to the training loss, such as an expert balance loss; NULL in families with
-     * dense MLPs only. */
+    /* f32 scalar to add to the mean training loss per target, such as an expert balance loss; NULL in
+     * families with dense MLPs only. */
     wf_value *extra_loss;
 } wf_model_values;
 

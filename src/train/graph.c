@@ -56,7 +56,8 @@ wf_build_options wf_train_weights(const wf_setup *s, bool average)
 }
 
 /* Builds the model. Dropout and adapters' dropout exist only in training. */
-static wf_value *forward(const wf_setup *s, wf_train_form form, wf_graph *g)
+static wf_value *forward(const wf_setup *s, wf_train_form form, wf_graph *g,
+                         wf_model_values *values)
 {
     const wf_train_options *o = &s->options;
     bool training = form == WF_TRAIN_WHOLE || form == WF_TRAIN_MICRO;
@@ -67,7 +68,7 @@ static wf_value *forward(const wf_setup *s, wf_train_form form, wf_graph *g)
     b.length = wf_train_length(s);
     b.dropout = training ? o->dropout : 0;
     b.random = training && (o->dropout > 0 || o->lora_dropout > 0);
-    return wf_model_graph(g, &s->config, &b, NULL);
+    return wf_model_graph(g, &s->config, &b, values);
 }
 
 static wf_value *scalar(wf_graph *g, double value)
@@ -80,8 +81,13 @@ static wf_value *sum_of(wf_graph *g, wf_value *x)
     return wf_reduce(g, "sum", x, WF_AXIS(0), false);
 }
 
-/* Returns the summed loss of all targets with loss; *count is their number, f32. */
-static wf_value *total_loss(const wf_setup *s, wf_train_form form, wf_graph *g, wf_value **count)
+typedef struct {
+    wf_value *data;  /* cross-entropy, summed over the targets with loss; reported */
+    wf_value *whole; /* data + count * the model's extra loss; differentiated */
+    wf_value *count; /* targets with loss, f32 */
+} losses;
+
+static losses find_losses(const wf_setup *s, wf_train_form form, wf_graph *g)
 {
     const wf_train_options *o = &s->options;
     wf_cross_entropy_options ce = {.ignore_index = IGNORED};
@@ -90,10 +96,16 @@ static wf_value *total_loss(const wf_setup *s, wf_train_form form, wf_graph *g, 
         ce.z_loss = o->z_loss;
     }
     int64_t n = wf_train_tokens(s);
-    wf_value *logits = forward(s, form, g), *targets = wf_input(g, "targets", WF_I32, 1, &n);
+    wf_model_values values;
+    losses l;
+    wf_value *logits = forward(s, form, g, &values);
+    wf_value *targets = wf_input(g, "targets", WF_I32, 1, &n);
     wf_value *none = wf_fill(g, WF_I32, 0, NULL, IGNORED);
-    *count = sum_of(g, wf_cast(g, wf_binary(g, "ne", targets, none), WF_F32));
-    return sum_of(g, wf_cross_entropy(g, logits, targets, &ce));
+    l.count = sum_of(g, wf_cast(g, wf_binary(g, "ne", targets, none), WF_F32));
+    l.whole = l.data = sum_of(g, wf_cross_entropy(g, logits, targets, &ce));
+    if (values.extra_loss)
+        l.whole = wf_binary(g, "add", l.data, wf_binary(g, "mul", values.extra_loss, l.count));
+    return l;
 }
 
 /* Concatenates scalars to the output "report", f32[n]. */
@@ -180,20 +192,20 @@ static wf_status update(const wf_setup *s, wf_graph *g, const trained *t, wf_val
 
 static wf_status build_whole(const wf_setup *s, wf_graph *g, trained *t)
 {
-    wf_value *count, *loss = total_loss(s, WF_TRAIN_WHOLE, g, &count);
-    WF_TRY(differentiate(s, g, loss, t));
-    return update(s, g, t, loss, count);
+    const losses l = find_losses(s, WF_TRAIN_WHOLE, g);
+    WF_TRY(differentiate(s, g, l.whole, t));
+    return update(s, g, t, l.data, l.count);
 }
 
 /* Adds gradients, loss and count of one batch to states that build_update reads. */
 static wf_status build_micro(const wf_setup *s, wf_graph *g, trained *t)
 {
-    wf_value *count, *loss = total_loss(s, WF_TRAIN_MICRO, g, &count);
-    WF_TRY(differentiate(s, g, loss, t));
+    const losses l = find_losses(s, WF_TRAIN_MICRO, g);
+    WF_TRY(differentiate(s, g, l.whole, t));
     for (int i = 0; i < t->n; i++)
         wf_accumulate(g, grad_state(g, t->param[i]), t->grad[i], NULL);
-    wf_accumulate(g, sum_state(g, "sum.loss"), loss, NULL);
-    wf_accumulate(g, sum_state(g, "sum.count"), count, NULL);
+    wf_accumulate(g, sum_state(g, "sum.loss"), l.data, NULL);
+    wf_accumulate(g, sum_state(g, "sum.count"), l.count, NULL);
     return WF_OK;
 }
 
@@ -203,7 +215,7 @@ static wf_status list_params(const wf_setup *s, wf_graph *g, trained *t)
     wf_graph *model;
     trained there = {0};
     WF_TRY(wf_graph_new(g->ctx, &model));
-    forward(s, WF_TRAIN_MICRO, model);
+    forward(s, WF_TRAIN_MICRO, model, NULL);
     wf_status status = wf_graph_status(model);
     if (status == WF_OK)
         status = find_trained(s, model, &there);
@@ -238,10 +250,10 @@ static wf_status build_update(const wf_setup *s, wf_graph *g, trained *t)
 static wf_status build_valid(const wf_setup *s, wf_graph *g, trained *t)
 {
     (void)t;
-    wf_value *count, *loss = total_loss(s, WF_TRAIN_VALID, g, &count);
+    const losses l = find_losses(s, WF_TRAIN_VALID, g);
     WF_TRY(wf_graph_status(g));
     WF_TRY(wf_precision(g, s->options.compute));
-    return put_report(g, (wf_value *[]){loss, count}, 2);
+    return put_report(g, (wf_value *[]){l.data, l.count}, 2);
 }
 
 wf_status wf_train_graph(const wf_setup *s, wf_train_form form, wf_graph **out)

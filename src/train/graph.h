@@ -9,7 +9,8 @@
  *     valid   the loss of a batch without dropout and smoothing, as report f32[2]: sum, count
  *
  * The loss is a sum over targets, divided by the number of targets with loss in all batches of a
- * step. Inputs are those of build.h, targets i32[N], and in whole and update rate f32[]. Their
+ * step. A model's extra loss (wf_model_values) counts once per target with loss, so the step adds
+ * the mean of its batches' extra losses, weighted by their targets. Reports leave it out. Inputs are those of build.h, targets i32[N], and in whole and update rate f32[]. Their
  * output is report.
  */
 #ifndef WF_TRAIN_GRAPH_H
@@ -27,7 +28,7 @@ typedef enum {
 
 /* report f32[WF_REPORT_COUNT] of a step. */
 typedef enum {
-    WF_REPORT_LOSS,    /* mean */
+    WF_REPORT_LOSS,    /* mean, without the model's extra loss */
     WF_REPORT_NORM,    /* gradient norm before clipping */
     WF_REPORT_APPLIED, /* 0: the step was skipped */
     WF_REPORT_SCALE,
