@@ -124,9 +124,11 @@ endfunction()
 # Whole models on a device with kernels for core ops only.
 weft_test_again(parity_core test_parity WEFT_PARITY_DEVICE=core)
 weft_test_again(engine_check test_engine WEFT_ENGINE_DEVICE=check WEFT_ENGINE_SHARE=6)
-# Sanitized, the test "windows" covers these kernels: it also runs on a device of core ops.
+# Kernels that round no activations. Sanitized, the test "windows" covers them: it also runs on a device of
+# core ops.
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     weft_test_again(windows_reference test_windows WEFT_CPU=reference)
+    weft_test_again(models_written_reference test_models_written WEFT_CPU=reference)
 endif()
 
 # Whole models and training in narrow types once more, on a PJRT plugin; the tests are skipped without one.
