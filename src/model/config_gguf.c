@@ -483,8 +483,7 @@ static wf_status check_flags(reader *r)
     WF_TRY(wf_gguf_get_bool(r->f, key(r, "use_parallel_residual"), &parallel));
     if (parallel)
         return refuse_key(r, "use_parallel_residual", 1);
-    /* In Granite it means that no layer has rotary positions; elsewhere it is a remark. */
-    if (r->c->family == &wf_family_granite)
+    if (r->c->family->finetuned_rope)
         WF_TRY(wf_gguf_get_bool(r->f, key(r, "rope.scaling.finetuned"), &rotates));
     if (!rotates)
         return refuse_key(r, "rope.scaling.finetuned", 0);

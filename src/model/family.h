@@ -58,6 +58,9 @@ struct wf_family {
     bool biases;           /* every linear has a bias */
     bool scales;           /* a key states the scale of attention */
     bool divides_logits;   /* by logit_scale; else they are multiplied by it */
+    /* rope.scaling.finetuned = false in a GGUF file means that no layer has rotary positions; in
+     * files of other families it has no effect. */
+    bool finetuned_rope;
 
     wf_value *(*block)(wf_builder *b, wf_value *x); /* x [N, C] -> [N, C] */
 };

@@ -37,6 +37,7 @@ const wf_family wf_family_granite = {
     .interleaved = true,
     .scales = true,
     .divides_logits = true,
+    .finetuned_rope = true,
     .eps = 1e-6,
     .block = wf_block_pre_norm,
 };
