@@ -211,7 +211,14 @@ static const gguf_row gguf_rows[] = {
      "3 key and value heads do not divide 4"},
     {"granite", "granite.feed_forward_length", I32, 0, 2, {48, 0}, FORMAT,
      "the width of the MLP is 0"},
-    {"granite", "granite.attention.key_length", I32, 0, 2, {8, 6}, FORMAT, "expected an integer"},
+    {"granite", "granite.attention.key_length", I32, 0, 2, {8, 6}, UNSUPPORTED,
+     "granite.attention.key_length has one value per layer; Weft supports only heads of one size"},
+    {"granite", "granite.attention.value_length", I32, 0, 2, {8, 6}, UNSUPPORTED,
+     "granite.attention.value_length has one value per layer"},
+    {"gpt2", "gpt2.attention.head_count_kv", I32, 0, 2, {4, 2}, FORMAT,
+     "gpt2 must have as many key and value heads as heads"},
+    {"gpt2", "gpt2.attention.head_count", I32, 0, 2, {4, 8}, FORMAT,
+     "8 heads of 16 dimensions do not match the width 64"},
     {"granite", "granite.rope.scaling.finetuned", WF_GGUF_BOOL, 0, 0, {0}, UNSUPPORTED,
      "granite.rope.scaling.finetuned is 0"},
     {"granite", "granite.logit_scale", WF_GGUF_F32, INFINITY, 0, {0}, FORMAT,
@@ -268,6 +275,24 @@ static void gguf_keys(void **state)
     }
 }
 
+static void unknown_architecture(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_gguf_writer *w;
+    wf_model *m;
+    wt_scratch s;
+    wt_scratch_make(&s);
+    wt_ok(ctx, wf_gguf_write_new(ctx, wt_path(&s, "m.gguf"), NULL, &w));
+    wt_ok(ctx, wf_gguf_write_text(w, "general.architecture", "gemma9", strlen("gemma9")));
+    wt_ok(ctx, wf_gguf_write_begin(w));
+    wt_ok(ctx, wf_gguf_write_end(w));
+    wf_gguf_write_free(w);
+    wt_fails(ctx, wf_model_open(ctx, wt_path(&s, "m.gguf"), &m), UNSUPPORTED,
+             "m.gguf has the architecture 'gemma9', which Weft does not support; supported are "
+             "llama (");
+    wt_scratch_remove(&s);
+}
+
 /* ---- Layers ---- */
 
 /* A layer may attend to keys of an earlier layer with equal heads that has keys of its own. */
@@ -312,6 +337,7 @@ static void shared_keys(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {wt_test(configs), wt_test(gguf_keys), wt_test(shared_keys)};
+    const struct CMUnitTest tests[] = {wt_test(configs), wt_test(gguf_keys),
+                                       wt_test(unknown_architecture), wt_test(shared_keys)};
     return cmocka_run_group_tests_name("families_bad", tests, NULL, NULL);
 }

@@ -42,12 +42,16 @@ void wf_config_set_ropes(const wf_config *c, wf_layer *layer)
     }
 }
 
+bool wf_layer_same_sizes(const wf_layer *a, const wf_layer *b)
+{
+    return a->heads == b->heads && a->kv_heads == b->kv_heads && a->key_dim == b->key_dim &&
+           a->value_dim == b->value_dim && a->hidden == b->hidden;
+}
+
 static bool equal_layers(const wf_layer *a, const wf_layer *b)
 {
-    return a->mixer == b->mixer && a->mlp == b->mlp && a->heads == b->heads &&
-           a->kv_heads == b->kv_heads && a->key_dim == b->key_dim && a->value_dim == b->value_dim &&
-           a->hidden == b->hidden && a->window == b->window && a->rope == b->rope &&
-           a->shares == b->shares;
+    return a->mixer == b->mixer && a->mlp == b->mlp && wf_layer_same_sizes(a, b) &&
+           a->window == b->window && a->rope == b->rope && a->shares == b->shares;
 }
 
 void wf_config_join_layers(wf_config *c)
@@ -246,6 +250,22 @@ static wf_status check_factors(wf_ctx *ctx, const char *what, const wf_config *c
     return WF_OK;
 }
 
+/* One matrix for queries, keys and values has three parts of the model's width. */
+static wf_status check_fused(wf_ctx *ctx, const char *what, const wf_config *c, const wf_layer *l)
+{
+    if (!c->family->fused_qkv)
+        return WF_OK;
+    if (l->heads * l->key_dim != c->width)
+        return wf_fail(ctx, WF_ERR_FORMAT,
+                       "%s: %lld head%s of %lld dimensions do not match the width %lld", what,
+                       (long long)l->heads, WF_PLURAL(l->heads), (long long)l->key_dim,
+                       (long long)c->width);
+    if (l->kv_heads != l->heads)
+        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s must have as many key and value heads as heads",
+                       what, c->family->name);
+    return WF_OK;
+}
+
 wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
 {
     WF_TRY(check_sizes(ctx, what, c));
@@ -253,15 +273,8 @@ wf_status wf_config_check(wf_ctx *ctx, const char *what, const wf_config *c)
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: the epsilon of the norms is %g; it must be above 0 and below 1", what,
                        c->eps);
-    const wf_layer *l = &c->all;
-    if (c->family->fused_qkv && l->heads * l->key_dim != c->width)
-        return wf_fail(ctx, WF_ERR_FORMAT,
-                       "%s: %lld head%s of %lld dimensions do not match the width %lld", what,
-                       (long long)l->heads, WF_PLURAL(l->heads), (long long)l->key_dim,
-                       (long long)c->width);
-    if (c->family->fused_qkv && l->kv_heads != l->heads)
-        return wf_fail(ctx, WF_ERR_FORMAT, "%s: %s must have as many key and value heads as heads",
-                       what, c->family->name);
+    for (int64_t i = 0; i < (c->layer ? c->layers : 1); i++)
+        WF_TRY(check_fused(ctx, what, c, wf_config_layer(c, i)));
     if (c->scale != 0 && !positive(c->scale))
         return wf_fail(ctx, WF_ERR_FORMAT,
                        "%s: the attention scale is %g; it must be above 0 and finite", what,

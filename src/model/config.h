@@ -68,6 +68,8 @@ wf_layer *wf_config_split_layers(wf_arena *arena, wf_config *c);
 void wf_config_set_ropes(const wf_config *c, wf_layer *layer);
 /* Replaces an array of equal layers by c->all. */
 void wf_config_join_layers(wf_config *c);
+/* Returns whether heads and MLPs of both layers have equal sizes. */
+bool wf_layer_same_sizes(const wf_layer *a, const wf_layer *b);
 /* Returns the largest window, 0 if no layer has one. */
 int64_t wf_config_window(const wf_config *c);
 /* Returns the scale of q.k in a layer, 0 for 1/sqrt(key_dim). */

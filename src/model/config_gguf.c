@@ -376,6 +376,20 @@ static wf_status read_layers(reader *r)
     return WF_OK;
 }
 
+/* Heads have one size in all layers: wf_rows_source reorders rows of queries and keys by it. */
+static wf_status check_head_sizes(reader *r)
+{
+    static const char *const names[] = {"attention.key_length", "attention.value_length"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const wf_gguf_pair *pair = wf_gguf_find(r->f, key(r, names[i]));
+        if (pair && pair->kind == WF_GGUF_ARRAY)
+            return wf_fail(r->arena->ctx, WF_ERR_UNSUPPORTED,
+                           "%s: %s has one value per layer; Weft supports only heads of one size",
+                           r->what, r->key);
+    }
+    return WF_OK;
+}
+
 /* Sizes that the table's keys determine, and defaults of llama.cpp. */
 static wf_status read_sizes(reader *r)
 {
@@ -383,6 +397,7 @@ static wf_status read_sizes(reader *r)
     wf_layer *l = &c->all;
     c->eps = c->family->eps;
     WF_TRY(get_int(r, "block_count", &c->layers)); /* the length of arrays */
+    WF_TRY(check_head_sizes(r));
     WF_TRY(read_table(r));
     WF_TRY(get_int(r, "vocab_size", &c->vocab));
     if (!wf_gguf_find(r->f, key(r, "attention.head_count_kv")))

@@ -194,13 +194,9 @@ static bool biases_can_be_said(const wf_config *c)
 /* Returns whether all layers have heads and MLPs of the same size. */
 static bool sizes_can_be_said(const wf_config *c)
 {
-    const wf_layer *a = wf_config_layer(c, 0);
-    for (int64_t i = 1; i < c->layers; i++) {
-        const wf_layer *b = wf_config_layer(c, i);
-        if (a->heads != b->heads || a->kv_heads != b->kv_heads || a->key_dim != b->key_dim ||
-            a->value_dim != b->value_dim || a->hidden != b->hidden)
+    for (int64_t i = 1; i < c->layers; i++)
+        if (!wf_layer_same_sizes(wf_config_layer(c, 0), wf_config_layer(c, i)))
             return false;
-    }
     return true;
 }
 
