@@ -153,6 +153,51 @@ static void print_sampling(const wf_model_view *v)
         printf("              %s\n", d->remark[i]);
 }
 
+/* The sizes of one layer. */
+static void print_sizes(const wf_layer *l)
+{
+    printf("hidden %lld, %lld head%s of %lld, %lld KV head%s\n", (long long)l->hidden,
+           (long long)l->heads, WF_PLURAL(l->heads), (long long)l->key_dim, (long long)l->kv_heads,
+           WF_PLURAL(l->kv_heads));
+}
+
+/* Returns the end of the layers from `begin` on that have its sizes. */
+static int64_t same_until(const wf_config *c, int64_t begin)
+{
+    int64_t end = begin + 1;
+    while (end < c->layers &&
+           wf_layer_same_sizes(wf_config_layer(c, begin), wf_config_layer(c, end)))
+        end++;
+    return end;
+}
+
+/* Sizes in the same line if all layers have them, else in a line for each run of equal layers. */
+static void print_shape(const wf_config *c)
+{
+    enum { LISTED = 64 };
+    printf("  shape       %lld layer%s, width %lld", (long long)c->layers, WF_PLURAL(c->layers),
+           (long long)c->width);
+    if (same_until(c, 0) == c->layers) {
+        printf(", ");
+        print_sizes(wf_config_layer(c, 0));
+        return;
+    }
+    puts("");
+    int64_t end = 0;
+    for (int lines = 0; end < c->layers && lines < LISTED; lines++) {
+        const int64_t begin = end;
+        char which[48];
+        end = same_until(c, begin);
+        snprintf(which, sizeof which, end - begin > 1 ? "layers %lld-%lld" : "layer %lld",
+                 (long long)begin, (long long)end - 1);
+        printf("  %-11s ", which);
+        print_sizes(wf_config_layer(c, begin));
+    }
+    if (end < c->layers)
+        printf("              and %lld more layer%s\n", (long long)(c->layers - end),
+               WF_PLURAL(c->layers - end));
+}
+
 /* Windows and missing rotary positions. Layers have the numbers of their weights, from 0. */
 static void print_layers(const wf_model_view *v)
 {
@@ -208,11 +253,7 @@ static void print_info(const wf_model_view *v)
                WF_PLURAL(i->skipped));
     printf("  parameters  %s (%lld)\n", wf_open_count(i->parameters, count, sizeof count),
            (long long)i->parameters);
-    printf("  shape       %lld layer%s, width %lld, hidden %lld, %lld head%s of %lld, %lld KV "
-           "heads\n",
-           (long long)i->layers, WF_PLURAL(i->layers), (long long)i->width, (long long)i->hidden,
-           (long long)i->heads, WF_PLURAL(i->heads), (long long)i->head_dim,
-           (long long)i->kv_heads);
+    print_shape(&v->model->config);
     printf("  context     %lld token%s", (long long)i->context, WF_PLURAL(i->context));
     if (i->rope_base > 0)
         printf(", rotary positions, base %g", i->rope_base);

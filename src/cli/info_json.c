@@ -42,6 +42,26 @@ static void put_layers(wf_json *j, const wf_config *c)
     }
 }
 
+/* An object for each layer if their sizes differ; the keys of the model are those of layer 0. */
+static void put_sizes(wf_json *j, const wf_config *c)
+{
+    bool differ = false;
+    for (int64_t i = 1; i < c->layers; i++)
+        differ |= !wf_layer_same_sizes(wf_config_layer(c, 0), wf_config_layer(c, i));
+    wf_json_key(j, "layer_sizes");
+    wf_json_array_begin(j);
+    for (int64_t i = 0; differ && i < c->layers; i++) {
+        const wf_layer *l = wf_config_layer(c, i);
+        wf_json_object_begin(j);
+        wf_json_put_int(j, "hidden", l->hidden);
+        wf_json_put_int(j, "heads", l->heads);
+        wf_json_put_int(j, "kv_heads", l->kv_heads);
+        wf_json_put_int(j, "head_dim", l->key_dim);
+        wf_json_object_end(j);
+    }
+    wf_json_array_end(j);
+}
+
 /* Missing special tokens are -1. */
 static void put_tokenizer(wf_json *j, const wf_model_view *v)
 {
@@ -185,6 +205,7 @@ void wf_info_json(const wf_model_view *v, bool tensors, bool keys)
     wf_json_array_end(&j);
     put_shape(&j, &v->info);
     put_layers(&j, &v->model->config);
+    put_sizes(&j, &v->model->config);
     put_tokenizer(&j, v);
     put_sampling(&j, &v->model->sampling);
     wf_json_put_text(&j, "chat_template", v->info.chat_template);
