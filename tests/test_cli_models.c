@@ -99,7 +99,8 @@ static void assert_numbers(const wf_json_node *list, int count, const int *want)
         assert_int_equal(list->child[i].integer, want[i]);
 }
 
-/* Says which layers have a window and which have no rotary positions. */
+/* Says which layers have a window, which have no rotary positions, and how many tensors of other parts
+ * the folder has. */
 static void test_info_layers(void **state)
 {
     static const struct {
@@ -118,6 +119,12 @@ static void test_info_layers(void **state)
         {"phi3", ", window 7\n", 2, 0, {0, 1}, {0}},
         {"olmo3", ", window 8 in 3 of 4 layers\n", 3, 0, {0, 1, 2}, {0}},
         {"smollm3", ", no rotary positions in layer 3\n", 0, 1, {0}, {3}},
+        {"mistral3",
+         "  skipped     15 tensors of vision, audio or multi-token prediction\n",
+         0,
+         0,
+         {0},
+         {0}},
         {"cohere2",
          ", window 8 in 3 of 4 layers, no rotary positions in layer 3\n",
          3,
