@@ -206,7 +206,7 @@ static void lowers_errors(void **state)
 
 /* ---- Files of other models, and damaged ones ---- */
 
-static const wf_matrix_columns two[] = {{"blk.0.attn_q.weight", 4}, {"output.weight", 4}};
+static const wf_matrix_columns two[] = {{"blk.0.attn_q.weight", 4, 0}, {"output.weight", 4, 0}};
 
 typedef struct {
     const char *name;
@@ -340,9 +340,10 @@ static wf_status check_pairs(wf_ctx *ctx, wt_scratch *s, const char *const *name
 /* attn_qkv stands for attn_q, attn_k and attn_v, and the reverse. */
 static void accepts_parts(void **state)
 {
-    static const wf_matrix_columns fused[] = {{"blk.0.attn_qkv.weight", 4}};
-    static const wf_matrix_columns parts[] = {
-        {"blk.0.attn_q.weight", 4}, {"blk.0.attn_k.weight", 4}, {"blk.0.attn_v.weight", 4}};
+    static const wf_matrix_columns fused[] = {{"blk.0.attn_qkv.weight", 4, 0}};
+    static const wf_matrix_columns parts[] = {{"blk.0.attn_q.weight", 4, 0},
+                                              {"blk.0.attn_k.weight", 4, 0},
+                                              {"blk.0.attn_v.weight", 4, 0}};
     static const struct {
         const char *name[4];
         int columns[4];
@@ -379,6 +380,46 @@ static void accepts_parts(void **state)
             else
                 wt_ok(ctx, status);
         }
+    wt_scratch_remove(&s);
+}
+
+/* A stack has sums for each column of each expert, and a count for each expert, which may be 0. */
+static void accepts_stacks(void **state)
+{
+#define STACK "blk.0.ffn_up_exps.weight"
+    static const wf_matrix_columns stack = {STACK, 4, 3};
+    static const struct {
+        int64_t sums, counts;
+        float count;
+        const char *words; /* NULL: accepted */
+    } cases[] = {
+        {12, 3, 5, NULL},
+        {12, 3, 0, NULL},
+        {4, 3, 5, STACK ".in_sum2 has 4 elements, but this model needs 12"},
+        {12, 1, 5, STACK ".counts has 1 elements, but this model needs 3"},
+        {12, 3, -1, "element 0 of " STACK ".counts is -1"},
+    };
+    wf_ctx *ctx = *state;
+    wt_scratch s;
+    wt_scratch_make(&s);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const tensor t[] = {{STACK ".in_sum2", cases[i].sums, WF_F32, 2},
+                            {STACK ".counts", cases[i].counts, WF_F32, cases[i].count}};
+        float sums[13] = {0};
+        wf_importance m;
+        wf_status status = wf_importance_open(ctx, write_file(ctx, &s, "imatrix", t, 2), &m);
+        if (status == WF_OK)
+            status = wf_importance_check(&m, &stack, 1);
+        if (cases[i].words) {
+            wt_fails(ctx, status, cases[i].count < 0 ? WF_ERR_FORMAT : WF_ERR_USAGE,
+                     cases[i].words);
+        } else {
+            wt_ok(ctx, status);
+            assert_true(wf_importance_copy(&m, STACK, sums));
+            assert_true(sums[0] == 2 && sums[11] == 2 && sums[12] == 0);
+        }
+        wf_importance_close(&m);
+    }
     wt_scratch_remove(&s);
 }
 
@@ -522,6 +563,7 @@ int main(void)
         wt_test(lowers_errors),
         wt_test(refuses_files),
         wt_test(accepts_parts),
+        wt_test(accepts_stacks),
         wt_test(quantizes_parts),
         wt_test(refuses_other_models),
         wt_test(out_of_memory),

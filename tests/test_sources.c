@@ -20,6 +20,7 @@
 #include "base/mem.h"
 #include "format/safetensors.h"
 #include "graph/build.h"
+#include "graph/quant/block.h"
 #include "model/family.h"
 #include "model/model.h"
 #include "model/rows.h"
@@ -311,6 +312,103 @@ static void round_trips_keep_every_byte(void **state)
     wt_scratch_remove(&s);
 }
 
+/* ---- Importance matrices ---- */
+
+/* Returns the sum of a column of an expert's inputs; the router never chose expert 1. */
+static float sum_of(int weight, int64_t expert, int64_t column)
+{
+    const float x = element(100 + weight, expert * WIDTH + column);
+    return expert == 1 ? 0 : x * x;
+}
+
+static bool is_measured(const wf_model_weight_info *w)
+{
+    return w->shape.n >= 2 && strncmp(w->name, "blk.", 4) == 0;
+}
+
+static void write_importance(wf_ctx *ctx, const wf_model *m, const char *path)
+{
+    wf_gguf_writer *w;
+    wt_ok(ctx, wf_gguf_write_new(ctx, path, NULL, &w));
+    wt_ok(ctx, wf_gguf_write_text(w, "general.type", "imatrix", strlen("imatrix")));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < m->weights; i++) {
+            const wf_model_weight_info *weight = &m->weight[i];
+            const int64_t experts = weight->shape.n == 3 ? EXPERTS : 1;
+            const int64_t columns = wf_dims_last(&weight->shape);
+            char sums[96], counts[96];
+            snprintf(sums, sizeof sums, "%s.in_sum2", weight->name);
+            snprintf(counts, sizeof counts, "%s.counts", weight->name);
+            if (is_measured(weight) && pass == 0) {
+                wt_ok(ctx,
+                      wf_gguf_write_tensor(w, sums, WF_F32, &(wf_dims){2, {experts, columns}}));
+                wt_ok(ctx, wf_gguf_write_tensor(w, counts, WF_F32, &(wf_dims){2, {experts, 1}}));
+            }
+            for (int64_t k = 0; is_measured(weight) && pass == 1 && k < experts * columns; k++) {
+                const float x = sum_of(i, k / columns, k % columns);
+                wt_ok(ctx, wf_gguf_write_data(w, &x, sizeof x));
+            }
+            for (int64_t e = 0; is_measured(weight) && pass == 1 && e < experts; e++) {
+                const float count = e == 1 ? 0 : 9;
+                wt_ok(ctx, wf_gguf_write_data(w, &count, sizeof count));
+            }
+        }
+        if (pass == 0)
+            wt_ok(ctx, wf_gguf_write_begin(w));
+    }
+    wt_ok(ctx, wf_gguf_write_end(w));
+    wf_gguf_write_free(w);
+}
+
+/* Checks that every expert of a stack was quantized with its own sums. */
+static void check_quantized(wf_ctx *ctx, const wf_model *m, int weight, const wf_store *s)
+{
+    const wf_model_weight_info *w = &m->weight[weight];
+    const wf_stored *t = wf_store_find(s, w->name);
+    const size_t bytes = wf_type_bytes(WF_Q4_0, WIDTH);
+    uint8_t *row = wf_mem_new(ctx, bytes);
+    float x[WIDTH], sums[WIDTH];
+    assert_non_null(t);
+    assert_int_equal(t->type, WF_Q4_0);
+    for (int64_t i = 0; i < EXPERTS * INNER; i++) {
+        for (int64_t k = 0; k < WIDTH; k++) {
+            x[k] = expected(w->name, i / INNER, i % INNER, k);
+            sums[k] = sum_of(weight, i / INNER, k);
+        }
+        wf_quantize(WF_Q4_0, x, i / INNER == 1 ? NULL : sums, row, 1, WIDTH);
+        assert_memory_equal(row, t->data + (size_t)i * bytes, bytes);
+    }
+    wf_mem_free(ctx, row);
+}
+
+static void importance_of_stacks(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_scratch s, out;
+    wf_model *m, *file;
+    char imatrix[600];
+    int stacks = 0;
+    wt_scratch_make(&s);
+    wt_scratch_make(&out);
+    write_folder(ctx, &s, -1, -1);
+    wt_ok(ctx, open_own(ctx, s.folder, false, &m));
+    snprintf(imatrix, sizeof imatrix, "%s", wt_path(&out, "imatrix.gguf"));
+    write_importance(ctx, m, imatrix);
+    const wf_convert_options o = {.type = "q4_0", .pure = true, .imatrix = imatrix};
+    wt_ok(ctx, wf_model_convert(m, ctx, wt_path(&out, "q.gguf"), &o));
+    wt_ok(ctx, open_own(ctx, wt_path(&out, "q.gguf"), true, &file));
+    for (int i = 0; i < m->weights; i++)
+        if (m->weight[i].shape.n == 3) {
+            check_quantized(ctx, m, i, file->store);
+            stacks++;
+        }
+    assert_int_equal(stacks, 6);
+    wf_model_close(file);
+    wf_model_close(m);
+    wt_scratch_remove(&out);
+    wt_scratch_remove(&s);
+}
+
 static void wrong_tensors_are_refused(void **state)
 {
     static const struct {
@@ -512,8 +610,11 @@ static void vectors_of_blocks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(a_folder_is_read),          wt_test(round_trips_keep_every_byte),
-        wt_test(wrong_tensors_are_refused), wt_test(separate_queries_keys_and_values),
+        wt_test(a_folder_is_read),
+        wt_test(round_trips_keep_every_byte),
+        wt_test(importance_of_stacks),
+        wt_test(wrong_tensors_are_refused),
+        wt_test(separate_queries_keys_and_values),
         wt_test(vectors_of_blocks),
     };
     make_family();

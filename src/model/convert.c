@@ -163,10 +163,12 @@ static wf_status open_importance(wf_convert *c)
         wf_arena_alloc(&c->arena, ((size_t)m->weights + 1) * sizeof *matrices);
     if (!matrices)
         return WF_ERR_MEMORY;
-    for (int i = 0; i < m->weights; i++)
-        if (m->weight[i].shape.n == 2)
-            matrices[count++] =
-                (wf_matrix_columns){m->weight[i].name, wf_dims_last(&m->weight[i].shape)};
+    for (int i = 0; i < m->weights; i++) {
+        const wf_dims *shape = &m->weight[i].shape;
+        if (shape->n >= 2)
+            matrices[count++] = (wf_matrix_columns){m->weight[i].name, wf_dims_last(shape),
+                                                    shape->n == 3 ? shape->d[0] : 0};
+    }
     return wf_importance_check(&c->importance, matrices, count);
 }
 

@@ -39,7 +39,7 @@ typedef struct {
     wf_row_order order;
     const char *weight;      /* name of the model's weight; NULL: not one whole weight */
     bool transposed;         /* the output is [in, out] instead of [out, in] */
-    const float *importance; /* of each column; NULL: all equal */
+    const float *importance; /* of each column of each matrix of a stack; NULL: all equal */
 } wf_convert_item;
 
 typedef struct {

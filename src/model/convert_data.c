@@ -33,6 +33,16 @@ typedef struct {
     size_t raw_each, numbers_each;
 } mover;
 
+/* Converts a row of values to the output's type. */
+static void put_row(const mover *v, int64_t row, const float *numbers, uint8_t *to)
+{
+    const wf_convert_item *item = v->item;
+    const float *importance = item->importance;
+    if (importance && item->shape.n == 3)
+        importance += row / item->shape.d[1] * v->columns;
+    wf_quantize(item->type, numbers, importance, to, 1, v->columns);
+}
+
 /* Converts rows [begin, end) of the slab. Pure per row, so any split gives the same bytes. */
 static void move_rows(void *arg, int64_t begin, int64_t end, int thread)
 {
@@ -52,7 +62,7 @@ static void move_rows(void *arg, int64_t begin, int64_t end, int thread)
         wf_convert_to_f32(t->type, raw, numbers, v->columns);
         if (v->merge.rank > 0)
             wf_merge_row(&v->merge, row, numbers);
-        wf_quantize(v->item->type, numbers, v->item->importance, to, 1, v->columns);
+        put_row(v, v->first + i, numbers, to);
     }
 }
 
@@ -84,10 +94,12 @@ static void put_transposed(void *arg, int64_t begin, int64_t end, int thread)
 {
     const mover *v = arg;
     (void)thread;
-    for (int64_t i = begin; i < end && v->merge.rank > 0; i++)
-        wf_merge_row(&v->merge, v->first + i, v->transposed + i * v->columns);
-    wf_quantize(v->item->type, v->transposed + begin * v->columns, v->item->importance,
-                v->bytes + (size_t)begin * v->to_row, end - begin, v->columns);
+    for (int64_t i = begin; i < end; i++) {
+        float *numbers = v->transposed + i * v->columns;
+        if (v->merge.rank > 0)
+            wf_merge_row(&v->merge, v->first + i, numbers);
+        put_row(v, v->first + i, numbers, v->bytes + (size_t)i * v->to_row);
+    }
 }
 
 /* ---- Slabs ---- */

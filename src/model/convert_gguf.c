@@ -390,7 +390,9 @@ static wf_status take_importance(wf_convert *c, wf_convert_item *item)
 {
     if (!c->importance.file || wf_type_get(item->type)->kind != WF_KIND_BLOCK)
         return WF_OK;
-    float *sums = wf_arena_alloc(&c->arena, (size_t)wf_dims_last(&item->shape) * sizeof *sums);
+    const size_t stack = item->shape.n == 3 ? (size_t)item->shape.d[0] : 1;
+    float *sums =
+        wf_arena_alloc(&c->arena, stack * (size_t)wf_dims_last(&item->shape) * sizeof *sums);
     if (!sums)
         return WF_ERR_MEMORY;
     if (wf_importance_copy(&c->importance, item->weight, sums))

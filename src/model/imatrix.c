@@ -121,8 +121,8 @@ static wf_status check_values(wf_ctx *ctx, const wf_importance *m, const wf_stor
         if (!isfinite(element(t, i)) || element(t, i) < least)
             return wf_fail(ctx, WF_ERR_FORMAT,
                            "cannot use '%s': element %" PRId64
-                           " of %s is %g; sums are finite and not negative, counts at least 1",
-                           m->path, i, WF_SHOWN(t->name), (double)element(t, i));
+                           " of %s is %g; it must be finite and at least %g",
+                           m->path, i, WF_SHOWN(t->name), (double)element(t, i), (double)least);
     return WF_OK;
 }
 
@@ -143,8 +143,10 @@ static wf_status check_pair(const wf_importance *m, const wf_matrix_columns *mat
     if (!sums)
         return WF_OK;
     used[sums - s->tensor] = used[counts - s->tensor] = true;
-    WF_TRY(check_values(s->ctx, m, sums, matrix->columns, 0));
-    return check_values(s->ctx, m, counts, 1, 1);
+    const int64_t stack = matrix->stack > 0 ? matrix->stack : 1;
+    WF_TRY(check_values(s->ctx, m, sums, matrix->columns * stack, 0));
+    /* The router may have sent no token to an expert. Its sums are 0: equal weights. */
+    return check_values(s->ctx, m, counts, stack, matrix->stack > 0 ? 0 : 1);
 }
 
 static wf_status check_matrix(const wf_importance *m, const wf_matrix_columns *matrix, bool *used)

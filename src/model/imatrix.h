@@ -4,8 +4,9 @@
  * per column. infer/imatrix.c measures them; the quantizers weigh errors by them.
  *
  * The file is llama.cpp's: a GGUF file with general.type "imatrix", and for each matrix NAME the
- * tensors NAME.in_sum2 f32[columns] and NAME.counts f32[1], the number of inputs. A file with
- * attn_q, attn_k and attn_v fits a model with attn_qkv, and the reverse.
+ * tensors NAME.in_sum2 f32[columns] and NAME.counts f32[1], the number of inputs. A stack of E
+ * experts has f32[E, columns] and f32[E, 1]. A file with attn_q, attn_k and attn_v fits a model with
+ * attn_qkv, and the reverse.
  */
 #ifndef WF_MODEL_IMATRIX_H
 #define WF_MODEL_IMATRIX_H
@@ -25,10 +26,11 @@ typedef struct {
     wf_gguf_text dataset; /* name of the first text; bytes is NULL if unknown */
 } wf_importance;
 
-/* A matrix of a model. */
+/* A matrix of a model, or a stack of matrices. */
 typedef struct {
     const char *name; /* "blk.0.attn_q.weight" */
     int64_t columns;
+    int64_t stack; /* matrices in the stack; 0: a single matrix */
 } wf_matrix_columns;
 
 /* Opens a file, which must be an importance matrix. The caller closes *out in any case. */
@@ -42,8 +44,8 @@ void wf_importance_close(wf_importance *m);
  * layers, no others, with the right columns and finite sums. attn_qkv stands for attn_q, attn_k and
  * attn_v, which have one input, and they stand for it. */
 wf_status wf_importance_check(const wf_importance *m, const wf_matrix_columns *matrices, int count);
-/* Copies the sums of a matrix to to[columns]. Returns false if the file has none. Call it after
- * wf_importance_check. */
+/* Copies the sums of a matrix to to[columns], or of a stack to to[stack][columns]. Returns false if
+ * the file has none. Call it after wf_importance_check. */
 bool wf_importance_copy(const wf_importance *m, const char *name, float *to);
 
 #endif

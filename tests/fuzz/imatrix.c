@@ -7,7 +7,7 @@
 #include "model/imatrix.h"
 
 static const wf_matrix_columns matrices[] = {
-    {"blk.0.attn_q.weight", 4}, {"blk.0.ffn_down.weight", 6}, {"output.weight", 4}};
+    {"blk.0.attn_q.weight", 4, 0}, {"blk.0.ffn_down.weight", 6, 0}, {"output.weight", 4, 0}};
 #define MATRICES ((int)(sizeof matrices / sizeof *matrices))
 
 static void run(wf_ctx *ctx, const uint8_t *data, size_t size)
