@@ -185,7 +185,7 @@ foreach(source IN LISTS sources)
 endforeach()
 
 # Tests that read the device from the environment. Whole models and training take long, so only Release runs them.
-set(tests bad_data:BAD_DATA)
+set(tests bad_data:BAD_DATA narrow_linear:NARROW)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     list(APPEND tests parity:PARITY loss_scale:PRECISION optimizer:OPTIMIZER curves:CURVES models:MODELS
         device_train:TRAIN families_train:FAMILIES copies:COPIES windows:WINDOWS engine:ENGINE exact:EXACT)
@@ -206,6 +206,9 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_property(TEST cli_families_cuda_emulated APPEND PROPERTY
         ENVIRONMENT WEFT_CLI_DEVICE=cuda WEFT_PROGRAM=$<TARGET_FILE:weft_emulated>)
 endif()
+weft_emulated_test(narrow_linear_cuda_hopper test_narrow_linear_emulated)
+set_property(TEST narrow_linear_cuda_hopper APPEND PROPERTY
+    ENVIRONMENT WEFT_NARROW_DEVICE=cuda WEFT_EMULATED_CAPABILITY=90 WEFT_NARROW_KERNEL=rows)
 weft_emulated_test(bad_data_cuda_hopper test_bad_data_emulated)
 set_property(TEST bad_data_cuda_hopper APPEND PROPERTY
     ENVIRONMENT WEFT_BAD_DATA_DEVICE=cuda WEFT_EMULATED_CAPABILITY=90)

@@ -868,6 +868,8 @@ typedef struct {
     double step_ms;      /* while other sequences wait for it, a step takes about this long; default
                           100 */
     wf_kv kv;            /* type of cached keys and values; default WF_KV_F16 */
+    wf_type compute;     /* WF_F32: matmuls round no activations. Default: they may round them to
+                          the type of a narrow weight, or as suits a quantized one */
     bool no_reuse;       /* compute every prompt, even if its beginning is still in the pools */
     bool check;          /* log a warning for each weight that contains NaN or infinity */
     const wf_lora *lora; /* adapters to apply; the model's weights do not change */

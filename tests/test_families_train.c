@@ -452,7 +452,8 @@ static void resumes_bitwise(void **state)
 static float *logits_of(wf_ctx *ctx, const wt_reference *r, const char *path, const char *adapter)
 {
     const wf_lora lora = {.path = adapter};
-    const wf_engine_options o = {.context = (int64_t)(r->prompt_count + r->greedy_count),
+    const wf_engine_options o = {.compute = WF_F32,
+                                 .context = (int64_t)(r->prompt_count + r->greedy_count),
                                  .kv = WF_KV_F32,
                                  .lora = &lora,
                                  .loras = adapter != NULL};

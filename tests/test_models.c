@@ -66,7 +66,7 @@ static void families_on_check(void **state)
  * WEFT_MODELS_SHARE=N: every Nth checkpoint; the seed chooses the first. */
 static void families_on_the_device_named(void **state)
 {
-    const wf_engine_options options = {.chunk = 8};
+    const wf_engine_options options = {.chunk = 8, .compute = WF_F32};
     const char *share = getenv("WEFT_MODELS_SHARE");
     const int step = share ? atoi(share) : 1;
     const int first = (int)(wt_seed() % (uint64_t)step);

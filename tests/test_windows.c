@@ -241,8 +241,11 @@ static int64_t pages_used(const wf_engine *e)
 static void check_long_texts(wf_ctx *ctx, const char *device, const char *model, int64_t chunk)
 {
     static const size_t begin[TOGETHER] = {0, 5, 23, 11, 20};
-    const wf_engine_options o = {
-        .context = CONTEXT, .sequences = TOGETHER, .chunk = chunk, .kv = WF_KV_F32};
+    const wf_engine_options o = {.compute = WF_F32,
+                                 .context = CONTEXT,
+                                 .sequences = TOGETHER,
+                                 .chunk = chunk,
+                                 .kv = WF_KV_F32};
     const wf_request request = {.ignore_end = true};
     bench b = bench_open(ctx, device, model, &o);
     wf_sequence *s[TOGETHER];
@@ -317,7 +320,8 @@ static size_t continued(bench *b, int32_t *ids, size_t count)
  * tokens and their window touch three, and two more may be cached. */
 static void reuse(void **state)
 {
-    const wf_engine_options o = {.context = CONTEXT, .chunk = 16, .kv = WF_KV_F32};
+    const wf_engine_options o = {
+        .compute = WF_F32, .context = CONTEXT, .chunk = 16, .kv = WF_KV_F32};
     wt_reference r;
     wt_reference_read("mistral", &r); /* window 7 */
     bench b = bench_open(*state, the_device(), "mistral", &o);
@@ -415,7 +419,8 @@ static void check_random(wf_ctx *ctx, uint64_t stream)
     random_case c = {0};
     wf_rng_init(&c.rng, wt_seed(), stream);
     wf_sequence *s[SEQUENCES] = {0};
-    const wf_engine_options o = {.context = CONTEXT,
+    const wf_engine_options o = {.compute = WF_F32,
+                                 .context = CONTEXT,
                                  .sequences = 1 + (int64_t)below(&c, 3),
                                  .chunk = 1 + (int64_t)below(&c, 40),
                                  .rows = 1 + (int64_t)below(&c, 8),
@@ -482,7 +487,7 @@ static int64_t pool_of(int64_t window, int64_t sequences, int64_t run)
 static void check_memory(wf_ctx *ctx, const char *model, int64_t chunk)
 {
     const wf_engine_options o = {
-        .context = CONTEXT, .sequences = 3, .chunk = chunk, .kv = WF_KV_F32};
+        .compute = WF_F32, .context = CONTEXT, .sequences = 3, .chunk = chunk, .kv = WF_KV_F32};
     static const size_t counts[] = {2, 1, 30, 5, 1};
     const wf_request request = {.limit = 3, .ignore_end = true};
     const int32_t ids[30] = {3, 1, 4};

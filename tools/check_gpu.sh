@@ -45,10 +45,11 @@ fi
 log "every op against the reference"
 "$weft" selftest --device "$device" || failed=1
 log "models, families and training against PyTorch and transformers, guarantees of training, invalid input"
-for variable in PARITY CURVES TRAIN BAD_DATA COPIES PRECISION OPTIMIZER MODELS FAMILIES WINDOWS; do
+for variable in PARITY CURVES TRAIN BAD_DATA COPIES PRECISION OPTIMIZER MODELS FAMILIES WINDOWS NARROW; do
     export "WEFT_${variable}_DEVICE=$device"
 done
-for test in parity curves device_train bad_data copies loss_scale optimizer families_train models models_written windows; do
+for test in parity curves device_train bad_data copies loss_scale optimizer families_train models models_written windows \
+    narrow_linear; do
     log "$test"
     "$build/tests/test_$test" || failed=1
 done

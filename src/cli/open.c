@@ -35,6 +35,9 @@ const wf_flag wf_open_flags[] = {
      .fallback = "f16", .offer = {.choices = WF_KV_NAMES}},
     {"cache-type-v", 0, "TYPE", "the same type as --cache-type-k", .text = &wf_open_set.kv_v,
      .also = "-ctv", .offer = {.choices = WF_KV_NAMES}},
+    {"compute", 0, "TYPE",
+     "f32: matmuls round no activations, which is slower; auto: they round to the weights' type",
+     .text = &wf_open_set.compute, .fallback = "auto", .offer = {.choices = "auto f32"}},
     {"cache-tokens", 0, "N", "tokens that the KV cache holds, of all sequences",
      .whole = &wf_open_set.cache, .range = WF_CACHE_RANGE,
      .fallback = "the context of every sequence"},
@@ -190,6 +193,15 @@ static wf_status choose_kv(wf_ctx *ctx, wf_kv *out)
     return wf_open_kv(ctx, k ? k : v, out);
 }
 
+/* NULL: not given. */
+static wf_status choose_compute(wf_ctx *ctx, const char *name, wf_type *out)
+{
+    *out = name && strcmp(name, "f32") == 0 ? WF_F32 : WF_TYPE_NONE;
+    if (name && *out == WF_TYPE_NONE && strcmp(name, "auto") != 0)
+        return wf_fail(ctx, WF_ERR_USAGE, "--compute must be auto or f32, not '%s'", name);
+    return WF_OK;
+}
+
 wf_status wf_open_device(wf_ctx *ctx, const wf_auto_work *work, wf_device **out)
 {
     char spec[32];
@@ -232,7 +244,8 @@ static wf_status choose_context(wf_open *e)
 /* Chooses the device for --device auto by the cost of one sequence. */
 static wf_status choose_device(wf_open *e)
 {
-    const wf_engine_options options = {.context = e->asked, .sequences = 1, .kv = e->kv};
+    const wf_engine_options options = {
+        .context = e->asked, .sequences = 1, .kv = e->kv, .compute = e->compute};
     wf_auto_model model = {e->model, &options, (double)e->info.bytes};
     const wf_auto_work work = wf_auto_running(&model);
     return wf_open_device(e->ctx, &work, &e->device);
@@ -248,6 +261,7 @@ wf_status wf_open_weights(wf_ctx *ctx, const char *path, wf_open *e)
         wf_ctx_set_log(ctx, log_everything, NULL);
     wf_arena_init(&e->arena, ctx);
     WF_TRY(choose_kv(ctx, &e->kv));
+    WF_TRY(choose_compute(ctx, wf_open_set.compute, &e->compute));
     WF_TRY(wf_lora_parse(&e->arena, &wf_open_set.lora, e->lora));
     const bool choose = strcmp(wf_open_set.device, "auto") == 0;
     if (!choose)
@@ -277,6 +291,7 @@ wf_status wf_open_load(wf_open *e, int64_t sequences, int64_t rows)
         .step_ms = wf_open_set.step_ms > 0 ? wf_open_set.step_ms : 0,
         .chunk = wf_open_set.chunk > 0 ? wf_open_set.chunk : 0,
         .kv = e->kv,
+        .compute = e->compute,
         .no_reuse = wf_open_set.no_reuse,
         .check = wf_open_set.check,
         .lora = e->lora,

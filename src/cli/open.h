@@ -12,9 +12,9 @@
 #include "model/model.h"
 
 typedef struct {
-    const char *model, *device, *kv_k, *kv_v; /* flags; NULL: not given */
-    int64_t context, chunk, threads, cache;   /* -1: the default */
-    double step_ms;                           /* -1: the default */
+    const char *model, *device, *kv_k, *kv_v, *compute; /* flags; NULL: not given */
+    int64_t context, chunk, threads, cache;             /* -1: the default */
+    double step_ms;                                     /* -1: the default */
     bool check, quiet, verbose, fast, no_reuse;
     wf_values lora;
 } wf_open_options;
@@ -30,6 +30,7 @@ typedef struct {
     int64_t asked;   /* context of the engine, in tokens */
     int64_t context; /* most tokens of a sequence: `asked`, or what the KV cache holds */
     wf_kv kv;        /* type of the KV cache */
+    wf_type compute; /* --compute */
     wf_arena arena;  /* owns the paths in lora */
     wf_lora lora[WF_MAX_VALUES];
     wf_engine *engine; /* NULL before wf_open_load */

@@ -136,6 +136,8 @@ struct wf_device_ops {
     wf_status (*before_launch)(wf_device *device);
     /* Runs are asynchronous: the caller may write the next run's inputs while this one runs. */
     bool runs_ahead;
+    /* Matmuls run faster if they round f32 activations to the type of f16 and bf16 weights. */
+    bool narrows;
     /* Optional: bytes still free for buffers; 0: unknown. */
     size_t (*available)(const wf_device *device);
     /* Optional: measures peak rates with `threads` of the device's threads; takes about a second.

@@ -113,6 +113,10 @@ static wf_status choose(wf_engine *e, const wf_engine_options *o)
     e->step_ms = o->step_ms != 0 ? o->step_ms : DEFAULT_STEP_MS;
     e->reuse = !o->no_reuse;
     WF_TRY(choose_kv(e, o->kv));
+    e->rounds = o->compute != WF_F32;
+    if (o->compute != WF_TYPE_NONE && o->compute != WF_F32)
+        return wf_fail(e->ctx, WF_ERR_USAGE, "compute is %s; use WF_F32 or 0",
+                       wf_type_name(o->compute));
     e->vocab = c->vocab;
     if (e->context < 1 || e->context > c->context)
         return wf_fail(e->ctx, WF_ERR_USAGE,
@@ -263,7 +267,7 @@ static wf_status prepare(wf_engine *e, wf_device *device, const wf_engine_option
     WF_TRY(make_pages(e));
     if (o->check)
         WF_TRY(wf_load_check(e->model));
-    WF_TRY(wf_load_map(e->session, e->model));
+    WF_TRY(wf_load_map(e->session, e->model, e->rounds));
     WF_TRY(compile_largest(e));
     WF_TRY(wf_load_write(e->session, e->model, &e->adapters, e->context));
     return allocate(e);
@@ -359,7 +363,7 @@ static wf_status plan(wf_engine *e, wf_device *device, const wf_engine_options *
     const wf_engine_source source = source_of(e, e->model);
     WF_TRY(begin(e, &source, o));
     WF_TRY(wf_session_new(device, &e->session));
-    WF_TRY(wf_load_plan(e->session, e->model, &mapped));
+    WF_TRY(wf_load_plan(e->session, e->model, e->rounds, &mapped));
     WF_TRY(plan_largest(e, out));
     out->mapped = mapped;
     out->states -= mapped;

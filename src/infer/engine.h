@@ -64,6 +64,7 @@ struct wf_engine {
     double step_ms;
     bool reuse;
     wf_type kv;
+    bool rounds; /* matmuls may round activations */
     int64_t vocab;
     wf_mask mask; /* ids that are never generated */
     wf_caches caches;

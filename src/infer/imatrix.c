@@ -132,7 +132,7 @@ static wf_status prepare(wf_imatrix *m, wf_device *device)
                        " tokens are outside this model's range of 1 to %" PRId64 " tokens",
                        m->chunk, most);
     WF_TRY(wf_session_new(device, &m->session));
-    WF_TRY(wf_load_map(m->session, m->model));
+    WF_TRY(wf_load_map(m->session, m->model, true));
     WF_TRY(compile(m));
     WF_TRY(wf_load_write(m->session, m->model, &(wf_adapters){.count = 0}, 0));
     return write_inputs(m);

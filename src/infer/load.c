@@ -13,55 +13,79 @@
 #include "device/device.h"
 #include "infer/upload.h"
 
-/* Returns whether the device gains by its own layout for this weight. */
-static bool packs(const wf_device *d, const wf_model_weight_info *w)
+/* What happens to weights. */
+typedef struct {
+    wf_session *session;
+    const wf_device_ops *ops;
+    bool rounds; /* matmuls may round activations */
+} loading;
+
+static loading loading_of(wf_session *s, bool rounds)
 {
-    return wf_weight_in_place(w) && d->ops->packing_pays &&
-           d->ops->packing_pays(d, w->type, &w->shape);
+    return (loading){s, s->device->ops, rounds};
 }
 
-/* Matmuls by a mapped quantized weight round activations, as those by a packed one do. */
-static bool rounds(const wf_model_weight_info *w)
+static bool is_block(const wf_model_weight_info *w)
 {
     return wf_type_get(w->type)->kind == WF_KIND_BLOCK;
 }
 
-/* Small weights, mostly of norms, are copied. A mapped one would keep its readahead window
- * resident, which holds neighbours that have already been packed. */
-static bool maps(const wf_model_weight_info *w)
+/* Returns whether the device gains by its own layout for this weight. Matmuls by packed blocks round
+ * activations. */
+static bool packs(const loading *l, const wf_model_weight_info *w)
 {
-    enum { SMALL = 64 * 1024 /* bytes */ };
-    return wf_weight_in_place(w) && (rounds(w) || wf_weight_stored_bytes(w) >= SMALL);
+    return wf_weight_in_place(w) && l->ops->packing_pays && (l->rounds || !is_block(w)) &&
+           l->ops->packing_pays(l->session->device, w->type, &w->shape);
 }
 
-wf_status wf_load_map(wf_session *s, const wf_model *m)
+/* Whether matmuls by this weight may round activations: for a quantized weight as those by a packed
+ * one do, and for a narrow one where the device gains by it. */
+static bool rounds(const loading *l, const wf_model_weight_info *w)
 {
+    const bool narrow = w->type == WF_F16 || w->type == WF_BF16;
+    return l->rounds && (is_block(w) || (narrow && l->ops->narrows));
+}
+
+/* Small weights, mostly of norms, are copied. A mapped one would keep its readahead window
+ * resident, which holds neighbours that have already been packed. */
+static bool maps(const loading *l, const wf_model_weight_info *w)
+{
+    enum { SMALL = 64 * 1024 /* bytes */ };
+    return wf_weight_in_place(w) &&
+           (is_block(w) || rounds(l, w) || wf_weight_stored_bytes(w) >= SMALL);
+}
+
+wf_status wf_load_map(wf_session *s, const wf_model *m, bool round)
+{
+    const loading l = loading_of(s, round);
     for (int i = 0; i < m->weights; i++) {
         const wf_model_weight_info *w = &m->weight[i];
-        if (packs(s->device, w))
+        if (packs(&l, w))
             WF_TRY(wf_session_pack(s, w->name, w->type, (int)w->shape.n, w->shape.d));
-        else if (maps(w)) {
+        else if (maps(&l, w)) {
             WF_TRY(wf_session_map(s, w->name, w->type, (int)w->shape.n, w->shape.d,
                                   m->store->file[w->source->from->file].path, wf_weight_offset(w)));
-            if (rounds(w))
+            if (rounds(&l, w))
                 wf_session_round(s, w->name);
         }
     }
     return WF_OK;
 }
 
-wf_status wf_load_plan(wf_session *s, const wf_model *m, size_t *mapped)
+wf_status wf_load_plan(wf_session *s, const wf_model *m, bool round, size_t *mapped)
 {
+    const loading l = loading_of(s, round);
     *mapped = 0;
     for (int i = 0; i < m->weights; i++) {
         const wf_model_weight_info *w = &m->weight[i];
-        if (packs(s->device, w))
+        if (packs(&l, w))
             WF_TRY(wf_session_declare_packed(s, w->name, w->type, (int)w->shape.n, w->shape.d));
-        else if (s->device->ops->buffer_map && maps(w)) {
-            if (rounds(w))
+        else if (maps(&l, w)) {
+            if (rounds(&l, w))
                 WF_TRY(
                     wf_session_declare_rounded(s, w->name, w->type, (int)w->shape.n, w->shape.d));
-            *mapped += wf_weight_stored_bytes(w);
+            if (l.ops->buffer_map)
+                *mapped += wf_weight_stored_bytes(w);
         }
     }
     return WF_OK;
@@ -96,9 +120,11 @@ wf_status wf_load_write(wf_session *s, const wf_model *m, const wf_adapters *ada
 {
     for (int i = 0; i < m->weights; i++) {
         const wf_model_weight_info *w = &m->weight[i];
-        if (packs(s->device, w))
+        const wf_stored_state *state = wf_session_find(s, w->name);
+        wf_assert(state);
+        if (state->storage == WF_STATE_PACKED)
             WF_TRY(pack_weight(s, m, w));
-        else if (!maps(w))
+        else if (state->storage == WF_STATE_OWNED)
             WF_TRY(copy_weight(s, m, w));
     }
     WF_TRY(wf_store_check(m->store));

@@ -7,12 +7,13 @@
 #include "model/model.h"
 
 /* Call before the first compilation: maps the weights that are used in place, and declares those
- * that the device packs, because both affect the choice of kernels. */
-wf_status wf_load_map(wf_session *session, const wf_model *model);
+ * that the device packs, because both affect the choice of kernels. `rounds`: matmuls may round
+ * activations, which packed weights always do. */
+wf_status wf_load_map(wf_session *session, const wf_model *model, bool rounds);
 /* Declares the same in a session that is only planned. *mapped: bytes that stay in files. */
-wf_status wf_load_plan(wf_session *session, const wf_model *model, size_t *mapped);
-/* Call after the first compilation: copies or packs the remaining weights, adapters and rope
- * frequencies. `context`: the most positions that a sequence may have. */
+wf_status wf_load_plan(wf_session *session, const wf_model *model, bool rounds, size_t *mapped);
+/* Call after the first compilation: copies or packs the weights that the session still lacks,
+ * adapters and rope frequencies. `context`: the most positions that a sequence may have. */
 wf_status wf_load_write(wf_session *session, const wf_model *model, const wf_adapters *adapters,
                         int64_t context);
 /* Logs a warning for each weight with NaN or infinite elements. */

@@ -227,6 +227,7 @@ const wf_device_ops wf_cuda_device_ops = {
     .free_plan = wf_cuda_free_plan,
     .before_launch = before_launch,
     .runs_ahead = true,
+    .narrows = true,
     .available = wf_cuda_available,
     .peak = wf_cuda_peak,
 };

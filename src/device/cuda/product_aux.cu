@@ -366,6 +366,59 @@ extern "C" void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p, fl
         });
 }
 
+/* ---- Rows of f32 as f16 ---- */
+
+/* A block per row: finds the largest magnitude, then rounds. */
+static __global__ void __launch_bounds__(THREADS)
+    divide_rows(const wf_cuda_view x, int64_t columns, wf_f16 *to, float *factors)
+{
+    __shared__ float scratch[32];
+    const float *row = static_cast<const float *>(x.data) + wf_cuda_row(x, blockIdx.x);
+    float most = 0;
+    for (int64_t i = threadIdx.x; i < columns; i += THREADS)
+        most = fmaxf(most, fabsf(row[i]));
+    most = wf_block_max(most, scratch);
+    const float factor = most >= 32768 && most < INFINITY ? ldexpf(1, ilogbf(most) - 14) : 1;
+    for (int64_t i = threadIdx.x; i < columns; i += THREADS)
+        to[blockIdx.x * columns + i] = wf_round<wf_f16>(row[i] / factor);
+    if (threadIdx.x == 0)
+        factors[blockIdx.x] = factor;
+}
+
+extern "C" void wf_cuda_divide_rows(cudaStream_t stream, const wf_view *x, void *to, float *factors)
+{
+    const int64_t rows = wf_view_rows(x);
+    if (rows == 0)
+        return;
+    WF_RUN(divide_rows, (unsigned)rows, THREADS, 0, stream)
+    (wf_cuda_view_of(x), wf_view_last(x), static_cast<wf_f16 *>(to), factors);
+}
+
+/* A block per row. */
+template <typename B>
+static __global__ void __launch_bounds__(THREADS)
+    multiply_rows(float *y, int64_t row, int64_t columns, const float *factors, const B *bias)
+{
+    const float factor = factors[blockIdx.x];
+    if (factor == 1 && !bias)
+        return;
+    for (int64_t i = threadIdx.x; i < columns; i += THREADS) {
+        float *at = y + blockIdx.x * row + i;
+        *at = __fadd_rn(*at * factor, bias ? wf_load(bias[i]) : 0);
+    }
+}
+
+extern "C" void wf_cuda_multiply_rows(cudaStream_t stream, const wf_cuda_product *p,
+                                      const float *factors)
+{
+    wf_with_float(p->bias ? p->bias_type : WF_F32, [&](auto zero) {
+        using B = decltype(zero);
+        if (p->m > 0)
+            WF_RUN(multiply_rows<B>, (unsigned)p->m, THREADS, 0, stream)
+        (static_cast<float *>(p->y.data), p->y.row, p->n, factors, static_cast<const B *>(p->bias));
+    });
+}
+
 /* ---- Random operands for timing ---- */
 
 /* Bell-shaped, standard deviation about 0.5: the values decide the power draw and thus the

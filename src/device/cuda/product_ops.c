@@ -4,8 +4,8 @@
  *
  * Operands of one float type are multiplied in place. Mixed types and quantized weights are
  * converted to f32 in the workspace first, and the result is f32 before it is rounded, as the op's
- * definition requires. Where rounding is allowed, a quantized weight is converted to the other
- * operand's type instead.
+ * definition requires. Where rounding is allowed (WF_MARK_ROUNDED), operands meet in a narrow type
+ * instead: that of the weight, or bf16 for a quantized weight. Sums are f32 in any case.
  *
  * All GEMMs are y [m, n] = a [m, k] b [k, n], by batch. Rows of the library and of the plain kernel
  * share these functions; product.c decides how each GEMM runs.
@@ -157,23 +157,31 @@ static wf_cuda_product sizes_of(const wf_node *n)
     return p;
 }
 
-/* How operands of different types meet. */
-typedef enum { AS_IT_IS, ROUNDED /* b to a's type */, WIDENED /* all to f32 */ } meeting;
-
-static meeting meeting_of(const wf_node *n)
+/* The type in which the operands are multiplied. */
+static wf_type meeting_of(const wf_node *n)
 {
-    const wf_value *b = n->in[1];
-    if (b->type == n->in[0]->type)
-        return AS_IT_IS;
-    if (wf_type_get(b->type)->kind == WF_KIND_BLOCK && b->node->op == WF_OP_state &&
-        b->marks & WF_MARK_ROUNDED)
-        return ROUNDED;
-    return WIDENED;
+    const wf_value *a = n->in[0], *b = n->in[1];
+    const bool block = wf_type_get(b->type)->kind == WF_KIND_BLOCK;
+    if (a->type == b->type)
+        return a->type;
+    if (b->node->op != WF_OP_state || !(b->marks & WF_MARK_ROUNDED))
+        return WF_F32;
+    if (block)
+        return a->type == WF_F32 ? WF_BF16 : a->type;
+    /* Rows for f16 may need factors, which no epilogue applies. */
+    return a->type == WF_F32 && (b->type == WF_BF16 || n->op == WF_OP_linear) ? b->type : WF_F32;
+}
+
+/* Whether rows of f32 are rounded to f16, which ends at 65504: large rows are divided by factors. */
+static bool has_factors(const wf_node *n)
+{
+    return n->in[0]->type == WF_F32 && meeting_of(n) == WF_F16;
 }
 
 /* Byte offsets of the parts of the workspace. GEMM scratch comes first. */
 typedef struct {
-    size_t a, b, y; /* used by WIDENED; ROUNDED uses b only */
+    size_t a, b, y; /* converted operands, and the f32 result of narrow nodes that meet in f32 */
+    size_t factors; /* of rows, f32 */
     size_t end;
 } layout;
 
@@ -187,22 +195,17 @@ static layout layout_of(const wf_node *n)
 {
     const wf_cuda_product p = sizes_of(n);
     const wf_value *a = n->in[0], *b = n->in[1];
-    const meeting how = meeting_of(n);
+    const wf_type meet = meeting_of(n);
     const int64_t sums = n->op == WF_OP_linear_grad_weight ? p.m /* columns of the row sums */
                          : n->op == WF_OP_matmul_act_grad  ? p.n
                                                            : 0;
     layout at = {.a = lines(wf_cuda_product_scratch(&p, is_linear(n->op) && n->nin > 2, sums))};
-    at.b = at.y = at.end = at.a;
-    if (how == AS_IT_IS)
-        return at;
-    if (how == WIDENED && a->type != WF_F32)
-        at.b += lines(wf_type_bytes(WF_F32, wf_dims_count(&a->shape)));
-    at.y = at.b;
-    if (how == ROUNDED || b->type != WF_F32)
-        at.y += lines(wf_type_bytes(how == ROUNDED ? a->type : WF_F32, wf_dims_count(&b->shape)));
-    at.end = at.y;
-    if (how == WIDENED && a->type != WF_F32)
-        at.end += lines(wf_type_bytes(WF_F32, p.batch * p.m * p.n));
+    at.b = at.a + (a->type != meet ? lines(wf_type_bytes(meet, wf_dims_count(&a->shape))) : 0);
+    at.y = at.b + (b->type != meet ? lines(wf_type_bytes(meet, wf_dims_count(&b->shape))) : 0);
+    at.factors = at.y;
+    if (meet == WF_F32 && a->type != WF_F32)
+        at.factors += lines(wf_type_bytes(WF_F32, p.batch * p.m * p.n));
+    at.end = at.factors + (has_factors(n) ? lines((size_t)p.m * sizeof(float)) : 0);
     return at;
 }
 
@@ -212,13 +215,11 @@ static size_t product_workspace(const wf_device *device, const wf_node *n)
     return layout_of(n).end;
 }
 
-/* The view itself, or its conversion at `to`. */
-static wf_view converted(const wf_cuda_work *w, const wf_view *v, wf_type type, void *to)
+/* A dense view of v's shape. */
+static wf_view dense_view(const wf_view *v, wf_type type, void *data)
 {
-    if (v->type == type)
-        return *v;
     wf_view out = *v;
-    out.data = to;
+    out.data = data;
     out.type = type;
     out.dense = true;
     int64_t stride = 1;
@@ -226,9 +227,25 @@ static wf_view converted(const wf_cuda_work *w, const wf_view *v, wf_type type, 
         out.stride[i] = stride;
         stride *= v->dim[i];
     }
+    return out;
+}
+
+/* The view itself, or its conversion at `to`. */
+static wf_view converted(const wf_cuda_work *w, const wf_view *v, wf_type type, void *to)
+{
+    if (v->type == type)
+        return *v;
     if (!w->prepare)
         wf_cuda_convert(wf_cuda_stream(w->l), v, type, to);
-    return out;
+    return dense_view(v, type, to);
+}
+
+/* The view rounded to f16 at `to`. Rows with values that f16 cannot hold are divided by factors. */
+static wf_view divided_rows(const wf_cuda_work *w, const wf_view *v, void *to, float *factors)
+{
+    if (!w->prepare)
+        wf_cuda_divide_rows(wf_cuda_stream(w->l), v, to, factors);
+    return dense_view(v, WF_F16, to);
 }
 
 /* Sets the bias, the epilogue and the outputs. */
@@ -286,16 +303,30 @@ static wf_status multiply_widened(const wf_cuda_work *w, const wf_cuda_product *
     return WF_OK;
 }
 
+/* The rows of a were divided by factors: multiplies those of y, then adds the bias. */
+static wf_status multiply_divided(const wf_cuda_work *w, const wf_cuda_product *p,
+                                  const float *factors)
+{
+    wf_cuda_product q = *p;
+    q.bias = NULL;
+    WF_TRY(wf_cuda_multiply(w, &q));
+    if (!w->prepare)
+        wf_cuda_multiply_rows(wf_cuda_stream(w->l), p, factors);
+    return WF_OK;
+}
+
 static wf_status multiply_node(const wf_launch *l, bool prepare)
 {
     /* Scratch of the GEMM is at the start of the workspace. */
     const wf_cuda_work w = {l, prepare, l->workspace};
-    const meeting how = meeting_of(l->node);
+    const wf_type meet = meeting_of(l->node);
+    const bool divided = has_factors(l->node);
     const layout at = layout_of(l->node);
     char *base = l->workspace;
-    const wf_view *first = &l->in[0];
-    const wf_view a = converted(&w, first, how == WIDENED ? WF_F32 : first->type, base + at.a);
-    const wf_view b = converted(&w, &l->in[1], a.type, base + at.b);
+    float *factors = (float *)(void *)(base + at.factors);
+    const wf_view a = divided ? divided_rows(&w, &l->in[0], base + at.a, factors)
+                              : converted(&w, &l->in[0], meet, base + at.a);
+    const wf_view b = converted(&w, &l->in[1], meet, base + at.b);
     wf_cuda_product p = sizes_of(l->node);
     outer_axes outer = {0};
     set_ending(&p, l);
@@ -312,7 +343,9 @@ static wf_status multiply_node(const wf_launch *l, bool prepare)
             wf_cuda_add_rows(wf_cuda_stream(l), &p.a, p.k, p.m, p.sums, l->workspace);
         return WF_OK;
     }
-    if (how == WIDENED)
+    if (divided) /* a is dense: one GEMM */
+        return multiply_divided(&w, &p, factors);
+    if (meet == WF_F32)
         return multiply_widened(&w, &p, &outer, (float *)(void *)(base + at.y));
     return multiply_all(&w, &p, &outer);
 }
