@@ -4,6 +4,7 @@
  */
 #include "device/cuda/hopper.cuh"
 #include "device/cuda/hopper_flash.h"
+#include "device/cuda/hopper_rows.h"
 
 /* Gets the driver's function through the runtime, so that nothing links the driver. */
 static decltype(&cuTensorMapEncodeTiled) encoder(const wf_launch *l, wf_status *status)
@@ -63,5 +64,7 @@ extern "C" const wf_kernel wf_cuda_hopper_kernels[] = {
      .accepts = wf_cuda_hopper_attention_grad_accepts,
      .workspace = wf_cuda_hopper_attention_grad_workspace,
      .launch = wf_cuda_hopper_attention_grad_launch},
+    {.op = WF_OP_linear, .name = "rows", .types = NARROW | WF_TYPE_BIT(WF_F32), .weights = NARROW,
+     .strided = true, .accepts = wf_cuda_hopper_rows_accepts, .launch = wf_cuda_hopper_rows_launch},
     {},
 };
