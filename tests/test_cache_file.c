@@ -200,7 +200,7 @@ static void other_engines(void **state)
     refuses(*state, t.engine, WF_ERR_USAGE, "belongs to another model");
     wt_talker_close(&t);
     t = wt_talker_open(*state, "cpu:1", WHOLE, &shorter);
-    refuses(*state, t.engine, WF_ERR_USAGE, "96 tokens, but a sequence of this engine at most 80");
+    refuses(*state, t.engine, WF_ERR_USAGE, "96 tokens, but this engine allows 80; use");
     wt_talker_close(&t);
 
     /* No page is unused while a sequence runs. */

@@ -542,7 +542,7 @@ static void faults_of_one(void **state)
     assert_string_equal(wf_sequence_error(all[3], &why), "row 7 is not wanted");
     assert_int_equal(why, WF_ERR_FORMAT);
     assert_string_equal(wf_sequence_error(all[4], &why),
-                        "the request's function refused the logits");
+                        "the logits callback failed without a message");
     assert_int_equal(why, WF_ERR_IO);
     assert_non_null(strstr(wf_sequence_error(all[5], &why), "NaN"));
     assert_string_equal(wf_sequence_error(all[1], &why), "");

@@ -6,7 +6,7 @@
  *
  *     general.type             "weft.cache"
  *     weft.cache.version       1
- *     weft.cache.identity      what the values depend on (identity.c)
+ *     weft.cache.identity      a checksum of the inputs that determine keys and values (identity.c)
  *     weft.cache.salt          of the request
  *     weft.cache.tokens        of the whole pages, 16 each
  *     kv.LAYER.k, kv.LAYER.v   [pages, 16, Hk, D]; behind a window, the pages that are still needed
@@ -37,11 +37,11 @@
 
 /* ---- Pools ---- */
 
-/* The keys, or the values, of one layer in the engine's session, of a text of some pages. */
+/* The keys, or the values, of one layer in the engine's session, of some pages of a sequence. */
 typedef struct {
     char name[WF_POOL_NAME];
     int cache;
-    int64_t first; /* page of the text; earlier ones are behind the window */
+    int64_t first; /* page of the sequence; earlier ones are behind the window */
     wf_dims shape; /* [pages, WF_PAGE_TOKENS, Hk, D] of those that are stored */
     size_t bytes;  /* of a page */
 } pool;
@@ -52,8 +52,8 @@ static int64_t first_page(const wf_engine *e, int cache, int64_t count)
     return wf_cache_first_page(&e->caches.cache[cache], WF_PAGE_TOKENS, count * WF_PAGE_TOKENS);
 }
 
-/* Finds the next pool that has pages of a text of `count` pages; *at starts as 0. Returns false at
- * the end. */
+/* Finds the next pool that has pages of a sequence of `count` pages; *at starts as 0. Returns false
+ * at the end. */
 static bool next_pool(const wf_engine *e, int64_t count, int64_t *at, pool *out)
 {
     for (; *at < 2 * e->source.config->layers; ++*at) {
@@ -78,7 +78,8 @@ static wf_status check_engine(const wf_engine *e)
 {
     if (!e->model || e->model->fetch)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "keys and values can be saved and restored only for a model from files");
+                       "keys and values can be saved and restored only for a model from files; "
+                       "this engine runs a model in training");
     if (!e->prefix)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "keys and values cannot be saved or restored by an engine with no_reuse");
@@ -153,8 +154,8 @@ wf_status wf_sequence_save(const wf_sequence *s, const char *path)
     if (!wf_path_missing(path))
         return wf_fail(e->ctx, WF_ERR_USAGE, "cannot save to '%s': it exists; choose another path",
                        path);
-    /* The last token has no keys yet. The one before it is computed again when the same text is a
-     * prompt, and then sees the pages before it: with windows, others would not help. */
+    /* The last token has no keys yet. The one before it is computed again when the same tokens are
+     * a prompt, and then sees the pages before it: with windows, others would not help. */
     const int64_t most = s->count > 2 ? (s->count - 2) / WF_PAGE_TOKENS : 0;
     const int64_t count = wf_prefix_match(e->prefix, s->salt, s->token, most, e->match, &pending);
     if (count == 0)
@@ -181,6 +182,8 @@ typedef struct {
     wf_page_list pages[WF_MOST_CACHES];
 } saved;
 
+#define REWRITE "; delete the file to write it again"
+
 static wf_status refuse(const saved *f, const char *why)
 {
     return wf_fail(f->e->ctx, WF_ERR_FORMAT, "cannot restore '%s': %s", f->path, why);
@@ -198,7 +201,7 @@ static wf_status check_keys(const saved *f)
         return refuse(f, "it holds no keys and values; weft run --prompt-cache writes such files");
     WF_TRY(wf_gguf_get_int(f->file, KEY_VERSION, 0, INT32_MAX, &version));
     if (version != VERSION)
-        return refuse(f, "another version of Weft wrote it");
+        return refuse(f, "another version of Weft wrote it" REWRITE);
     for (int i = 0; i < f->file->pairs; i++) {
         const char *key = f->file->pair[i].key;
         size_t k = 0;
@@ -218,19 +221,19 @@ static wf_status read_tokens(saved *f)
     size_t count;
     WF_TRY(wf_gguf_get_ints(f->file, KEY_TOKENS, &ids, &count));
     if (count == 0 || count % WF_PAGE_TOKENS != 0)
-        return refuse(f, "its tokens do not fill whole pages");
+        return refuse(f, "its tokens do not fill whole pages" REWRITE);
     if (count > (size_t)e->limit)
         return wf_fail(
             e->ctx, WF_ERR_USAGE,
-            "cannot restore '%s': it has %zu tokens, but a sequence of this engine at most "
-            "%lld; use a larger context (-c) or cache",
-            f->path, count, (long long)e->limit);
+            "cannot restore '%s': it has %zu tokens, but this engine allows %lld; use a context "
+            "(-c) and a cache of %zu or more",
+            f->path, count, (long long)e->limit, count);
     f->token = wf_mem_array(e->ctx, count, sizeof *f->token);
     if (!f->token)
         return WF_ERR_MEMORY;
     for (size_t i = 0; i < count; i++) {
         if (ids[i] < 0 || ids[i] >= e->vocab)
-            return refuse(f, "a token is outside the vocabulary");
+            return refuse(f, "a token is outside the vocabulary" REWRITE);
         f->token[i] = (int32_t)ids[i];
     }
     f->count = (int64_t)count / WF_PAGE_TOKENS;
@@ -277,7 +280,7 @@ static wf_status check(saved *f)
     return check_tensors(f);
 }
 
-/* Takes the pages that the token after the text reads. */
+/* Takes the pages that the token after the saved ones reads. */
 static wf_status hold_pages(saved *f)
 {
     wf_engine *e = f->e;
@@ -315,7 +318,7 @@ static wf_status write_pages(saved *f)
     }
     memcpy(&checksum, wf_store_find(&f->file->store, CHECKSUM)->data, sizeof checksum);
     WF_TRY(wf_store_check(&f->file->store));
-    return checksum == wf_checksum_end(&sum) ? WF_OK : refuse(f, "the file is damaged");
+    return checksum == wf_checksum_end(&sum) ? WF_OK : refuse(f, "the file is damaged" REWRITE);
 }
 
 /* Inserts the pages into the prefix cache. Returns how many it had room for. */
@@ -331,7 +334,7 @@ static int64_t insert(saved *f)
     return i;
 }
 
-/* Whether the prefix cache has the text already. */
+/* Whether the prefix cache has all tokens of the file already. */
 static bool is_cached(const saved *f)
 {
     bool pending;

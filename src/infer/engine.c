@@ -22,7 +22,7 @@
 /* Pages per sequence and window cache that may keep what was just returned, so that the next prompt
  * of a conversation finds the window before its new part. */
 #define WINDOW_SLACK 2
-/* Nodes of texts without pages, of 120 bytes each, unless one context needs more. */
+/* Nodes of sequences without pages, of 120 bytes each, unless one context needs more. */
 #define MOST_NODES (1 << 20)
 /* Most events per running sequence in one step: a sequence may start, be preempted, and leave its place
  * to another one that starts, has a token and ends. */
@@ -36,21 +36,16 @@ int64_t wf_engine_most_tokens(const wf_engine *e)
     return most < e->sequences ? e->sequences : most;
 }
 
-static int64_t pages_of(int64_t tokens)
-{
-    return (tokens + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS;
-}
-
 /* Pools of whole contexts hold `cache` tokens. Those of windows hold the windows of all sequences,
  * if that is less. */
 static void choose_pools(wf_engine *e, int64_t cache)
 {
-    const int64_t whole = pages_of(cache);
+    const int64_t whole = wf_pages_for(cache);
     wf_config_caches(e->source.config, &e->caches);
     for (int i = 0; i < e->caches.count; i++)
         if (e->caches.cache[i].kind == WF_CACHE_WHOLE && whole * WF_PAGE_TOKENS < e->limit)
             e->limit = whole * WF_PAGE_TOKENS;
-    const int64_t each = pages_of(e->limit), tokens = wf_engine_most_tokens(e);
+    const int64_t each = wf_pages_for(e->limit), tokens = wf_engine_most_tokens(e);
     e->longest = tokens < e->limit ? tokens : e->limit;
     for (int i = 0; i < e->caches.count; i++) {
         const wf_cache *cache_i = &e->caches.cache[i];
@@ -68,8 +63,8 @@ static void choose_pools(wf_engine *e, int64_t cache)
 static wf_status check_range(wf_ctx *ctx, const char *name, int64_t value, int64_t most)
 {
     if (value < 1 || value > most)
-        return wf_fail(ctx, WF_ERR_USAGE, "%s is %lld, but must be from 1 to %lld", name,
-                       (long long)value, (long long)most);
+        return wf_fail(ctx, WF_ERR_USAGE, "%s is %lld; use 1 to %lld", name, (long long)value,
+                       (long long)most);
     return WF_OK;
 }
 
@@ -85,8 +80,8 @@ bool wf_kv_type(wf_kv kv, wf_type *out)
 static wf_status choose_kv(wf_engine *e, wf_kv kv)
 {
     if (!wf_kv_type(kv, &e->kv))
-        return wf_fail(e->ctx, WF_ERR_USAGE, "kv is %d, which is no type of keys and values",
-                       (int)kv);
+        return wf_fail(e->ctx, WF_ERR_USAGE,
+                       "kv is %d; use WF_KV_F16, WF_KV_BF16, WF_KV_F32 or WF_KV_Q8_0", (int)kv);
     const wf_type_info *type = wf_type_get(e->kv);
     for (int64_t i = 0; i < e->source.config->layers; i++) {
         const wf_layer *l = wf_config_layer(e->source.config, i);
@@ -129,8 +124,8 @@ static wf_status choose(wf_engine *e, const wf_engine_options *o)
     if (!(e->step_ms > 0 && e->step_ms <= 1e9))
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "step_ms is %g, but must be more than 0 and at most 1e9", e->step_ms);
-    /* Sequences do not share pages of unequal texts: each needs whole ones. */
-    int64_t cache = o->cache ? o->cache : e->sequences * pages_of(e->context) * WF_PAGE_TOKENS;
+    /* Sequences with different tokens share no page: each needs whole ones. */
+    int64_t cache = o->cache ? o->cache : e->sequences * wf_pages_for(e->context) * WF_PAGE_TOKENS;
     if (cache < 1 || cache > WF_MOST_CACHE_TOKENS)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "a cache of %lld tokens is outside the range of 1 to %d; use fewer "
@@ -212,8 +207,8 @@ static wf_status begin(wf_engine *e, const wf_engine_source *source, const wf_en
     return wf_mask_make(e->ctx, source->tokenizer, e->vocab, &e->mask);
 }
 
-/* With windows in all layers, a long text has more pages than the pools: their nodes remain, so that
- * those of its last pages are found. */
+/* With windows in all layers, a long sequence has more pages than the pools: their nodes remain, so
+ * that those of its last pages are found. */
 static wf_status make_prefix(wf_engine *e)
 {
     int64_t more = 0;
@@ -444,7 +439,7 @@ void wf_engine_report(wf_engine *e, wf_engine_event_kind kind, wf_sequence *s)
     e->event[e->events++] = (wf_engine_event){.kind = kind, .sequence = s, .user = s->user};
 }
 
-/* ---- Logits of a text ---- */
+/* ---- Logits ---- */
 
 wf_status wf_engine_logits(wf_engine *e, const int32_t *ids, size_t count, size_t from,
                            wf_logits_fn *fn, void *user)

@@ -16,7 +16,7 @@
  *     schedule.c  which tokens the next run computes, and their pages
  *     step.c      runs, samples, and reports
  *     sequence.c  a request, its tokens and its text
- *     prefix.c    finds pages that already hold the beginning of a prompt
+ *     prefix.c    finds pages that already hold a prefix of a prompt
  *     cache_file.c, identity.c   save pages to a file, and for which engines they are valid
  */
 #ifndef WF_INFER_ENGINE_H
@@ -41,8 +41,8 @@ typedef struct {
     const wf_config *config;       /* borrowed, as all pointers are */
     const wf_tokenizer *tokenizer; /* NULL: sequences have no text */
     wf_build_options build;        /* how weights are named, typed and adapted */
-    /* Type of matmuls and of what is between them, as in wf_precision, for a model with f32 weights.
-     * WF_TYPE_NONE: that of the graph as built. */
+    /* Compute type of matmuls and activations, as in wf_precision, for a model with f32 weights.
+     * WF_TYPE_NONE: the types of the graph as built. */
     wf_type compute;
 } wf_engine_source;
 
@@ -60,7 +60,7 @@ struct wf_engine {
     wf_session *session;
     /* Options, defaults filled in. */
     int64_t context, sequences, chunk, rows;
-    int64_t limit; /* most tokens of a sequence: the context, or what the pools hold */
+    int64_t limit; /* most tokens of a sequence: the context or the pool size */
     double step_ms;
     bool reuse;
     wf_type kv;
@@ -122,7 +122,7 @@ struct wf_sequence {
     int32_t *stop_token; /* [stop_tokens], owned */
     int stop_tokens;
     wf_sampler *sampler; /* owned, like stopper and decoder */
-    wf_stopper *stopper; /* NULL: no stop texts */
+    wf_stopper *stopper; /* NULL: no stop strings */
     wf_decoder *decoder; /* made when the sequence starts; NULL: no text */
     /* Tokens. */
     int32_t *token; /* [room]: the prompt, then the generated tokens */
@@ -202,7 +202,7 @@ wf_status wf_sequence_begin(wf_sequence *s);
 wf_status wf_sequence_take(wf_sequence *s, int32_t id);
 /* Sets the reason of a running sequence's end to a failure; `message` may be NULL. */
 void wf_sequence_fail(wf_sequence *s, wf_status status, const char *message);
-/* Ends a sequence whose `stop` is set: it gives back what only a running one needs. */
+/* Ends a sequence whose `stop` is set: frees its sampler, decoder and pages. */
 void wf_sequence_end(wf_sequence *s);
 
 #endif

@@ -71,8 +71,8 @@ static wf_status grow_pools(const place *p, wf_engine_options *o, int64_t most, 
     return WF_OK;
 }
 
-/* Tries one context with ever fewer sequences. Unless it is the last one, at least two share the
- * pools. */
+/* Tries one context: halves the number of sequences until it fits. Unless it is the last context, at
+ * least two sequences share the pools. */
 static wf_status try_context(const place *p, const wf_engine_options *wanted, int64_t context,
                              bool last, wf_engine_options *out, wf_memory *m, bool *fits)
 {
@@ -93,7 +93,7 @@ static wf_status try_context(const place *p, const wf_engine_options *wanted, in
     return WF_OK;
 }
 
-/* Two texts of this length fit in the pools, if the caller gives their size. */
+/* Returns the longest context of which the pools hold two, if the caller gives their size. */
 static int64_t most_context(const wf_model *model, const wf_engine_options *wanted)
 {
     const int64_t most = model->config.context;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * identity.c - what the keys and values of a text depend on, as one number.
+ * identity.c - a checksum of the inputs that determine keys and values.
  *
  * The number covers the graph, the frequencies of rotary positions, the device's numerics, adapters
  * and weights. Of a large tensor it covers samples: reading all weights would take longer than

@@ -3,7 +3,7 @@
  * pages.h - the pages of one cache: which are free, which sequences hold, which can be reused.
  *
  * The pages themselves are states of the engine's session. A page is in one of three states:
- *   free:   nobody needs its contents;
+ *   free:   unused, without a node;
  *   used:   one or more sequences hold it;
  *   cached: no sequence holds it, but a node of the prefix cache (prefix.h) owns it. Cached pages
  *           are evicted, least recently used first, when no page is free.
@@ -15,6 +15,12 @@
 #include "base/ctx.h"
 
 #define WF_PAGE_TOKENS 16 /* tokens whose keys and values fill one page */
+
+/* Returns how many pages hold this many tokens. */
+static inline int64_t wf_pages_for(int64_t tokens)
+{
+    return (tokens + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS;
+}
 
 typedef struct {
     int32_t holders;      /* sequences that hold the page */

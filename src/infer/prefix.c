@@ -279,7 +279,7 @@ wf_status wf_prefix_hold(wf_prefix *p, const int32_t *nodes, int64_t count, wf_p
 /* ---- Inserting ---- */
 
 /* Returns whether a node is free, after evicting the oldest pages if necessary: with windows, a few
- * cached pages keep the nodes of a whole text. The caller's parent is a place or waits, so it
+ * cached pages keep the nodes of a whole sequence. The caller's parent is a place or waits, so it
  * remains. */
 static bool free_node(wf_prefix *p)
 {

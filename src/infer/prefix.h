@@ -31,7 +31,7 @@ typedef struct {
     uint64_t salt; /* nodes with different salts share nothing: model, adapters, user */
     int32_t token[WF_PAGE_TOKENS];
     int32_t page[WF_MOST_CACHES]; /* -1: this cache's page was evicted */
-    int32_t parent;               /* -1: the first page of a text */
+    int32_t parent;               /* -1: the first page of a sequence */
     int32_t child;                /* one of the children; -1: none */
     int32_t left, right;          /* neighbours among the parent's children; -1: none */
     int32_t next;                 /* next node in the bucket, or next free entry; -1: none */

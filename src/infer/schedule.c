@@ -3,13 +3,13 @@
  * schedule.c - which tokens the next run computes.
  *
  * Running sequences are ordered by priority, then by arrival. The next tokens of all sequences that
- * generate come first; pieces of prompts fill the rest of the run in order. If a pool is full, a
+ * generate come first; prompt chunks fill the rest of the run in order. If a pool is full, a
  * sequence may preempt those after it: the last one goes back to the queue, keeps its tokens, and
  * computes its keys and values again later. The first sequence can preempt all others and fits
  * alone, so every run makes progress.
  *
  * A prompt waits while another sequence computes a page that it shares, and then uses that page. So
- * requests that start together compute a common beginning once.
+ * requests that start together compute a common prefix once.
  */
 #include <string.h>
 
@@ -17,11 +17,6 @@
 
 #define LEAST_PROMPT 16       /* tokens of prompts per run, however long they take */
 #define UNMEASURED_PROMPT 128 /* the same while the rate is unknown and others wait */
-
-static int64_t pages_of(int64_t tokens)
-{
-    return (tokens + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS;
-}
 
 /* ---- Pages ---- */
 
@@ -38,8 +33,8 @@ static wf_status hold_pages(wf_sequence *s, int64_t n, bool *held)
     wf_engine *e = s->engine;
     *held = true;
     for (int i = 0; *held && i < e->caches.count; i++)
-        WF_TRY(wf_pages_hold(&e->pages[i], &s->pages[i], first_page(s, i), pages_of(s->cached + n),
-                             held));
+        WF_TRY(wf_pages_hold(&e->pages[i], &s->pages[i], first_page(s, i),
+                             wf_pages_for(s->cached + n), held));
     return WF_OK;
 }
 
@@ -203,8 +198,7 @@ static bool outranks_last(const wf_sequence *s)
            e->running[e->running_count - 1]->ticket.priority < s->ticket.priority;
 }
 
-/* Returns the pages of a cache that s holds with `more` further tokens, if its text becomes as
- * long. */
+/* Returns the pages of a cache that s holds with `more` further tokens, at most to its limit. */
 static int64_t pages_with(const wf_sequence *s, int cache, int64_t more)
 {
     const wf_engine *e = s->engine;
@@ -213,12 +207,12 @@ static int64_t pages_with(const wf_sequence *s, int cache, int64_t more)
     int64_t tokens = s->count + more;
     if (s->limit > 0 && tokens - s->prompt > s->limit)
         tokens = s->prompt + s->limit;
-    const int64_t pages = pages_of(tokens);
+    const int64_t pages = wf_pages_for(tokens);
     return pages < most ? pages : most;
 }
 
-/* Counts the pages of each cache that running sequences will soon take: for the rest of their texts
- * and a page more, so that none of them needs the pages of a new one at once. */
+/* Counts the pages of each cache that running sequences will soon take: for the rest of their tokens
+ * and a page more, so that a new sequence does not preempt them at once. */
 static void count_promised(const wf_engine *e, int64_t *promised)
 {
     for (int i = 0; i < e->caches.count; i++) {
@@ -232,8 +226,8 @@ static void count_promised(const wf_engine *e, int64_t *promised)
     }
 }
 
-/* Returns whether the pools have room for the whole text of s besides the `promised` pages. If it
- * can preempt others, they have room. If so, its own pages are promised, too. */
+/* Returns whether the pools have room for all tokens of s besides the `promised` pages. If it can
+ * preempt others, they have room. If so, its own pages are promised, too. */
 static bool has_room(wf_sequence *s, int64_t *promised)
 {
     wf_engine *e = s->engine;
@@ -245,7 +239,7 @@ static bool has_room(wf_sequence *s, int64_t *promised)
                                 e->match, &pending);
     for (int i = 0; i < e->caches.count; i++) {
         int64_t cached = 0; /* found pages that would no longer be available */
-        const int64_t whole = pages_of(s->count + 1) - found, most = pages_with(s, i, 1);
+        const int64_t whole = wf_pages_for(s->count + 1) - found, most = pages_with(s, i, 1);
         const int64_t need = whole < most ? whole : most;
         for (int64_t k =
                  wf_cache_first_page(&e->caches.cache[i], WF_PAGE_TOKENS, found * WF_PAGE_TOKENS);
@@ -348,7 +342,7 @@ static wf_status add(wf_sequence *s, int64_t left)
     return WF_OK;
 }
 
-/* Sequences whose next token extends their text: all tokens before it are cached. */
+/* Sequences that generate: all tokens but the last are cached. */
 static bool decodes(const wf_sequence *s)
 {
     return s->cached > 0 && s->cached + 1 == s->count && !s->logits;

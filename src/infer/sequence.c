@@ -4,7 +4,7 @@
  *
  * A waiting sequence is small: its prompt, its request and a sampler without arrays of the
  * vocabulary's size. Text goes through the decoder, which holds back incomplete characters, and the
- * stopper, which holds back possible stop texts; both are flushed when the sequence ends.
+ * stopper, which holds back possible stop strings; both are flushed when the sequence ends.
  */
 #include <string.h>
 

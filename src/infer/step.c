@@ -2,7 +2,7 @@
 /*
  * step.c - one step of an engine: a run of the model, and the next tokens of its sequences.
  *
- * Rows are sampled in parallel. What follows from a token (text, stop texts, events) happens in the
+ * Rows are sampled in parallel. What follows from a token (text, stop strings, events) happens in the
  * order of the sequences.
  */
 #include <math.h>
@@ -88,7 +88,7 @@ static void pass_row(wf_sequence *s, size_t at, const float *logits)
     const char *message = wf_ctx_message(e->ctx);
     if (status != WF_OK)
         wf_sequence_fail(s, status,
-                         *message ? message : "the request's function refused the logits");
+                         *message ? message : "the logits callback failed without a message");
 }
 
 /* Passes the logits of a run to the request's function. The sequence ends after its last token. */
