@@ -500,11 +500,11 @@ WF_API wf_status wf_session_new(wf_device *device, wf_session **out);
 /* Frees the session and its states. Free the session's executables first. A session that still has
  * executables stays alive, and a message is logged as WF_LOG_ERROR. Free it again later. */
 WF_API void wf_session_free(wf_session *session);
-/* Executables that are compiled later share memory for inputs and outputs, as large as the largest
- * of them needs. This saves memory if they run one after the other, for example a graph compiled
- * for several batch sizes. An executable's inputs and outputs are then valid only until another one
- * is written, runs or is compiled. Write all inputs again before the next run; without that, the
- * run fails. Has no effect on a device whose plugin compiles graphs. */
+/* Makes executables compiled later share one buffer for inputs and outputs, as large as the largest
+ * needs. This saves memory if they run one after the other, for example a graph compiled for
+ * several batch sizes. An executable's inputs and outputs are then valid only until another one is
+ * written, runs or is compiled. A run fails unless every input was written since another executable
+ * used the buffer. Has no effect on a device whose plugin compiles graphs. */
 WF_API void wf_session_share_ports(wf_session *session);
 /* Copy a whole state, as raw elements of its type, between host and device. `bytes` must be the
  * state's exact size. A state exists after a graph that contains it was compiled, or after
@@ -512,17 +512,17 @@ WF_API void wf_session_share_ports(wf_session *session);
 WF_API wf_status wf_session_write(wf_session *session, const char *state, const void *from,
                                   size_t bytes);
 WF_API wf_status wf_session_read(wf_session *session, const char *state, void *to, size_t bytes);
-/* The same for `bytes` bytes from byte `offset` of a state on, for example one KV page. The state
- * must be neither mapped nor packed. A device whose plugin compiles graphs copies only whole
- * arrays: any other range fails with WF_ERR_UNSUPPORTED. */
+/* Copy `bytes` bytes of a state, starting at byte `offset`, for example one KV page. The state must
+ * be neither mapped nor packed. A device whose plugin compiles graphs copies only whole arrays: any
+ * other range fails with WF_ERR_UNSUPPORTED. */
 WF_API wf_status wf_session_write_at(wf_session *session, const char *state, size_t offset,
                                      const void *from, size_t bytes);
 WF_API wf_status wf_session_read_at(wf_session *session, const char *state, size_t offset, void *to,
                                     size_t bytes);
-/* Creates a read-only state from a file, from byte `offset` on. Call it before compiling a graph
- * that contains the state. A device that can use mapped memory reads the file on first use, without
- * a copy. The file must then not change while the session lives. Other devices copy the data at
- * once. */
+/* Creates a read-only state from a file, starting at byte `offset`. Call it before compiling a
+ * graph that contains the state. A device that can use mapped memory reads the file on first use,
+ * without a copy. The file must then not change while the session lives. Other devices copy the
+ * data at once. */
 WF_API wf_status wf_session_map(wf_session *session, const char *state, wf_type type, int rank,
                                 const int64_t *dims, const char *path, uint64_t offset);
 /* Creates a state in the device's own layout, for weights that graphs only read: matmuls are
@@ -566,8 +566,9 @@ WF_API wf_status wf_exec_run(wf_exec *exec);
 /* Reads a whole output of the last run; `bytes` must be its exact size. Reports errors of that run
  * which the device detected late. */
 WF_API wf_status wf_exec_read(wf_exec *exec, const char *output, void *to, size_t bytes);
-/* Reads `bytes` bytes from byte `offset` of an output on. Only the range is copied from the device.
- * A device whose plugin compiles graphs copies the whole output at the first call after a run. */
+/* Reads `bytes` bytes of an output, starting at byte `offset`. Copies only this range from the
+ * device. A device whose plugin compiles graphs copies the whole output at the first call after a
+ * run. */
 WF_API wf_status wf_exec_read_at(wf_exec *exec, const char *output, size_t offset, void *to,
                                  size_t bytes);
 
@@ -827,8 +828,8 @@ typedef struct {
      * matrix, and blocks of its type must divide the rows. GGUF files only. */
     const wf_tensor_type *tensor_types;
     int tensor_type_count;
-    /* GGUF file with the importance matrix of this model, by wf_imatrix_save or llama-imatrix: errors
-     * of columns with large inputs weigh more. NULL: none. */
+    /* GGUF file with the importance matrix of this model, by wf_imatrix_save or llama-imatrix:
+     * errors of columns with large inputs weigh more. NULL: none. */
     const char *imatrix;
     bool requantize;      /* allow quantizing weights that are already quantized */
     uint64_t split_bytes; /* most bytes of weights per file; default: do not split */
@@ -850,7 +851,7 @@ WF_API wf_status wf_model_convert(const wf_model *model, wf_ctx *ctx, const char
 
 /* A model on a device that answers many requests at once: its weights, and pools of pages that hold
  * the keys and values of all sequences. Each step computes the next token of every running sequence
- * and a piece of the prompts. docs/engine.md explains scheduling, exactness and memory. An engine
+ * and chunks of the prompts. docs/engine.md explains scheduling, exactness and memory. An engine
  * and its sequences report errors in the context of the model, and belong to one thread at a
  * time. */
 typedef struct wf_engine wf_engine;
@@ -865,12 +866,12 @@ typedef struct {
     int64_t rows;        /* most tokens per step whose logits are computed; default: sequences */
     int64_t cache;       /* tokens that the pools hold; default: sequences times context, which is
                           rounded up to pages of 16 */
-    double step_ms;      /* while other sequences wait for it, a step takes about this long; default
-                          100 */
+    double step_ms;      /* target time of a step in ms while sequences generate; limits its prompt
+                          tokens; default 100 */
     wf_kv kv;            /* type of cached keys and values; default WF_KV_F16 */
     wf_type compute;     /* WF_F32: matmuls round no activations. Default: they may round them to
                           the type of a narrow weight, or as suits a quantized one */
-    bool no_reuse;       /* compute every prompt, even if its beginning is still in the pools */
+    bool no_reuse;       /* compute every prompt, even if the pools hold a prefix of it */
     bool check;          /* log a warning for each weight that contains NaN or infinity */
     const wf_lora *lora; /* adapters to apply; the model's weights do not change */
     int loras;
@@ -878,7 +879,7 @@ typedef struct {
 
 /* Loads a model. Device and model must come from one context and outlive the engine. Weights are
  * read on first use, and some stay mapped: the model's files must not change while the engine
- * lives. If the pools hold less than a context, sequences are limited to what they hold. */
+ * lives. Pools smaller than a context limit each sequence to their size. */
 WF_API wf_status wf_engine_new(wf_device *device, const wf_model *model,
                                const wf_engine_options *options, wf_engine **out);
 /* Free the engine's sequences first; this is not checked. */
@@ -888,8 +889,8 @@ WF_API wf_status wf_engine_plan(wf_device *device, const wf_model *model,
                                 const wf_engine_options *options, wf_memory *out);
 
 /* Chooses the members context, sequences and cache that are 0 in `wanted`, so that the engine needs
- * at most `limit` bytes of the device, mapped weights included. The context is the model's, halved
- * until two of them fit in the pools, at least to 512 tokens; up to 32 sequences share them. *memory
+ * at most `limit` bytes of the device, mapped weights included. Starts with the model's context and
+ * halves it, down to 512 tokens, until the pools hold two. Up to 32 sequences share them. *memory
  * is the plan of *out. Fails with WF_ERR_MEMORY if nothing fits. */
 WF_API wf_status wf_engine_fit(wf_device *device, const wf_model *model,
                                const wf_engine_options *wanted, size_t limit,
@@ -926,16 +927,16 @@ typedef wf_status wf_logits_fn(void *user, size_t i, const float *logits, size_t
 
 typedef struct {
     wf_sampling sampling;
-    int64_t limit;           /* most new tokens; 0: until the text ends or the context is full */
-    const char *const *stop; /* generation ends before any of these texts */
+    int64_t limit;           /* most new tokens; 0: until an end token or a full context */
+    const char *const *stop; /* stop strings: the text ends before any of them */
     int stops;
-    const int32_t *stop_token; /* in addition to the tokens that end a text */
+    const int32_t *stop_token; /* in addition to the model's end tokens */
     int stop_tokens;
-    bool ignore_end; /* continue after tokens that end a text */
+    bool ignore_end; /* continue after the model's end tokens */
     bool control;    /* include control tokens in the text */
-    int priority;    /* higher ones start first, and take the places of lower ones; default 0 */
+    int priority;    /* higher ones start first and may preempt lower ones; default 0 */
     uint64_t key;    /* requests of equal priority take turns by key, for example one per user */
-    uint64_t salt;   /* cached beginnings of prompts are shared by requests with equal salts */
+    uint64_t salt;   /* requests share cached prefixes only if their salts are equal */
     /* Not NULL: generate nothing; call this in wf_engine_step with the logits after each token of
      * the prompt from index logits_from on. The sequence then ends with WF_STOP_LIMIT. */
     wf_logits_fn *logits;
@@ -960,18 +961,18 @@ WF_API wf_status wf_engine_submit(wf_engine *engine, const int32_t *prompt, size
 /* Ends the sequence if it has not ended, and frees it. Its pages return to the pools. */
 WF_API void wf_sequence_free(wf_sequence *sequence);
 /* Ends a waiting or running sequence between two steps, with WF_STOP_CANCEL. Its pages return to
- * the pools. Drops text held back as the possible start of a stop text. */
+ * the pools. Drops text held back as the possible start of a stop string. */
 WF_API void wf_sequence_cancel(wf_sequence *sequence);
 
 /* Runs the model once. *busy (may be NULL) receives whether work is left. A fault of one sequence,
  * such as NaN in its logits, ends that sequence with WF_STOP_ERROR; the others are not affected.
- * The call itself fails only if the device does; it may then be repeated. */
+ * Fails only if the device fails; call it again to retry. */
 WF_API wf_status wf_engine_step(wf_engine *engine, bool *busy);
 
 typedef enum {
     WF_UNFINISHED = 0,
-    WF_STOP_END,     /* a token that ends a text */
-    WF_STOP_TEXT,    /* a stop text or stop token of the request */
+    WF_STOP_END,     /* an end token of the model */
+    WF_STOP_TEXT,    /* a stop string or stop token of the request */
     WF_STOP_LIMIT,   /* the request's limit */
     WF_STOP_CONTEXT, /* the context is full */
     WF_STOP_CANCEL,  /* wf_sequence_cancel */
@@ -979,16 +980,16 @@ typedef enum {
 } wf_stop;
 /* Returns why the sequence ended, or WF_UNFINISHED. */
 WF_API wf_stop wf_sequence_stop(const wf_sequence *sequence);
-/* Returns what failed, one sentence, after WF_STOP_ERROR; otherwise "". *status (may be NULL)
+/* Returns the error message after WF_STOP_ERROR, one sentence; otherwise "". *status (may be NULL)
  * receives its status. Borrowed from the sequence. */
 WF_API const char *wf_sequence_error(const wf_sequence *sequence, wf_status *status);
-/* Returns the text generated since the last call: valid UTF-8 without any part of a stop text.
+/* Returns the text generated since the last call: valid UTF-8 without any part of a stop string.
  * Borrowed until the next call with this sequence. */
 WF_API const char *wf_sequence_text(wf_sequence *sequence, size_t *bytes);
 /* Returns all tokens; the first *prompt tokens are the prompt. Borrowed until the next step. */
 WF_API const int32_t *wf_sequence_tokens(const wf_sequence *sequence, size_t *count,
                                          size_t *prompt);
-/* Returns how many tokens of the prompt were not computed, because they were in the pools. */
+/* Returns the number of prompt tokens reused from the pools. */
 WF_API size_t wf_sequence_reused(const wf_sequence *sequence);
 
 typedef enum {
@@ -1003,8 +1004,8 @@ typedef struct {
     wf_sequence *sequence;
     void *user; /* of the request */
 } wf_engine_event;
-/* Returns what happened to sequences in the last step, also in one that failed, in order. Borrowed
- * until the next step. A sequence that was freed since then must not be used. */
+/* Returns the events of the last step, even a failed one, in order. Borrowed until the next step.
+ * Do not use a sequence that was freed since then. */
 WF_API const wf_engine_event *wf_engine_events(const wf_engine *engine, size_t *count);
 
 /* Calls fn with the logits after each of ids[from .. count), in order: submits a request with
@@ -1014,12 +1015,12 @@ WF_API wf_status wf_engine_logits(wf_engine *engine, const int32_t *ids, size_t 
 
 /* What the last step computed. */
 typedef struct {
-    int64_t sequences;     /* in the run */
+    int64_t sequences;     /* in the step */
     int64_t tokens, rows;  /* computed tokens, and those with logits */
     int64_t prompt_tokens; /* of the tokens: from prompts, or recomputed after a preemption */
     int64_t running, waiting;
     int64_t preempted;    /* sequences that went back to the queue */
-    uint64_t nanoseconds; /* of the whole step, but for packing and compiling */
+    uint64_t nanoseconds; /* of the whole step, without packing and compiling */
 } wf_engine_step_info;
 
 /* Totals since the engine was created, and its state. */
@@ -1032,7 +1033,7 @@ typedef struct {
     uint64_t preemptions;
     uint64_t bytes_in, bytes_out; /* between host and device, in steps */
     int64_t pages, pages_used;    /* now, of all pools; used by running sequences */
-    int64_t pages_cached;         /* unused, but they still hold beginnings of prompts */
+    int64_t pages_cached;         /* unused, but still in the prefix cache */
     int64_t running, waiting;     /* sequences now */
     wf_engine_step_info last;
 } wf_engine_stats;
@@ -1040,26 +1041,26 @@ WF_API void wf_engine_get_stats(const wf_engine *engine, wf_engine_stats *out);
 /* Reports the memory that the engine holds. */
 WF_API void wf_engine_memory(const wf_engine *engine, wf_memory *out);
 
-/* Writes the keys and values of a sequence that are in the pools, and its tokens, to a new file. The
- * sequence may have ended. Only whole pages of 16 tokens are written. Refuses an existing file, and
- * an engine with no_reuse. */
+/* Writes the keys and values of a sequence that are in the pools, and its tokens, to a new file.
+ * The sequence may have ended. Only whole pages of 16 tokens are written. Refuses an existing file,
+ * and an engine with no_reuse. */
 WF_API wf_status wf_sequence_save(const wf_sequence *sequence, const char *path);
-/* Reads such a file into the pools: later prompts that begin with its tokens, and have its salt,
- * reuse them. *tokens (may be NULL) receives how many tokens. The file must come from the same
- * model, adapters, type of keys and values, and kind of processor or GPU; others are refused. To
- * compare models, samples of every weight suffice. After a failure no prompt finds anything of the
- * file. Program devices (pjrt) do not support either function. */
+/* Reads a file of wf_sequence_save into the pools: later prompts that begin with its tokens, and
+ * have its salt, reuse them. *tokens (may be NULL) receives the number of tokens. The file must
+ * come from the same model, adapters, type of keys and values, kind of processor or GPU, and
+ * version of Weft; others are refused. Compares models by samples of every weight. A failure adds
+ * nothing to the prefix cache. Program devices (pjrt) do not support either function. */
 WF_API wf_status wf_engine_restore(wf_engine *engine, const char *path, size_t *tokens);
 
 /* ---- Importance matrices ------------------------------------------------------------------- */
 
-/* Measures which columns of a model's matrices matter: for each matrix of the layers, the sum of the
- * squares of its inputs over a text. wf_convert_options.imatrix weighs quantization errors by them.
- * Files have llama.cpp's GGUF form. Reports errors in the model's context. */
+/* Measures which columns of a model's matrices matter: for each matrix of the layers, the sum of
+ * the squares of its inputs over a text. wf_convert_options.imatrix weighs quantization errors by
+ * them. Files have llama.cpp's GGUF form. Reports errors in the model's context. */
 typedef struct wf_imatrix wf_imatrix;
 
-/* Loads the model. `chunk`: tokens that are computed at a time, each chunk by itself; 0: 512, or the
- * model's context if that is less. Device and model must outlive the result. */
+/* Loads the model. `chunk`: tokens that are computed at a time, each chunk by itself; 0: 512, or
+ * the model's context if that is less. Device and model must outlive the result. */
 WF_API wf_status wf_imatrix_new(wf_device *device, const wf_model *model, int64_t chunk,
                                 wf_imatrix **out);
 WF_API void wf_imatrix_free(wf_imatrix *imatrix);
