@@ -467,7 +467,7 @@ static void test_context_shift(void **state)
     /* --no-context-shift fails instead. */
     strcat(command, " --no-context-shift");
     assert_int_equal(wt_program_shell(&p, command), 2);
-    wt_program_err(&p, "tokens, but the context only 128; /reset starts a new one");
+    wt_program_err(&p, "tokens, but the context has only 128; /reset starts a new one");
 
     /* /save also writes messages that the model no longer sees. */
     char line[512];

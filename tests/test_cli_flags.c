@@ -143,7 +143,7 @@ static void test_unused(void **state)
         {"plan tiny -c 3", "--ctx-size applies to running a model"},
         {"info " LLAMA " --temp 1",
          "'weft info' has no flag '--temp'; these commands have it: run, chat"},
-        /* In other commands -p is a prompt, -n a token count and -r a stop text. */
+        /* In other commands -p is a prompt, -n a token count and -r a stop string. */
         {"bench m -p 3", "write --n-prompt N"},
         {"bench m -r 3", "write --repetitions N"},
         {"train -p bf16", "write --compute TYPE"},

@@ -280,7 +280,7 @@ static void test_run_sampling(void **state)
     assert_string_equal(p.out, "<|im_end|><|im_end|>");
 }
 
-/* Generation stops before any stop text, also when it crosses tokens. */
+/* Generation stops before any stop string, also when it crosses tokens. */
 static void test_run_stops(void **state)
 {
     (void)state;
@@ -300,7 +300,7 @@ static void test_run_stops(void **state)
         wt_program_ok(&p, args);
         assert_int_equal(strlen(p.out), first);
         assert_memory_equal(p.out, kept, first);
-        wt_program_err(&p, "stop text found");
+        wt_program_err(&p, "stop string found");
         return;
     }
     fail_msg("there are no two letters in '%s' to stop at", kept);
@@ -421,7 +421,7 @@ static void test_run_context(void **state)
                      "use -n 31 or less, or give a larger context (-c, up to 128 for this "
                      "model)");
     wt_program_fails(&p, 2, "run " LLAMA " -p 'a b c d e f' -n 1 -c 4",
-                     "tokens, but the context only 4; shorten it, or give");
+                     "tokens, but the context has only 4; shorten it, or give");
     wt_program_fails(&p, 2, "run " LLAMA " -p the -c 129",
                      "--ctx-size 129 exceeds this model's limit of 128 tokens; use -c 128 or less");
     wt_program_ok(&p, "run " LLAMA " -p the -n 31 -c 32 --ignore-eos");
@@ -500,7 +500,7 @@ static void test_chat_context(void **state)
                    "the answer is incomplete: the context of 40 tokens is full; /reset starts a "
                    "new conversation, or give a larger context (-c, up to 128");
     wt_program_fails(&p, 2, "chat " LLAMA " -q -c 8 -p hello -st",
-                     "tokens, but the context only 8; /reset starts a new one");
+                     "tokens, but the context has only 8; /reset starts a new one");
 }
 
 /* A model without a template needs --chat-template. */

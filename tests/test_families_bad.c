@@ -247,9 +247,9 @@ static const gguf_row gguf_rows[] = {
     {"cohere2", "cohere2.attention.sliding_window", I32, -8, 0, {0}, FORMAT,
      "cohere2.attention.sliding_window"},
     {"cohere2", "cohere2.attention.sliding_window", I32, 0, 0, {0}, FORMAT,
-     "cohere2.attention.sliding_window must be at least 1"},
+     "cohere2.attention.sliding_window is 0 but must be at least 1"},
     {"olmo3", "olmo2.attention.sliding_window", I32, 0, 0, {0}, FORMAT,
-     "olmo2.attention.sliding_window must be at least 1"},
+     "olmo2.attention.sliding_window is 0 but must be at least 1"},
 };
 /* clang-format on */
 

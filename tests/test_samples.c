@@ -369,7 +369,9 @@ static void test_limits(void **state)
     wt_fails(ctx, wf_trainer_generate(t, prompt, 33, 4, &how, &got, &n), WF_ERR_USAGE,
              "the prompt has 33 tokens, but the model's context is 32");
     wt_fails(ctx, wf_trainer_generate(t, prompt, 0, 4, &how, &got, &n), WF_ERR_USAGE,
-             "a sample needs a prompt");
+             "the prompt is empty");
+    wt_fails(ctx, wf_trainer_generate(t, prompt, 1, -1, &how, &got, &n), WF_ERR_USAGE,
+             "limit is -1, but must be 0 to 1048576 tokens");
     prompt[0] = 1 << 20;
     wt_fails(ctx, wf_trainer_generate(t, prompt, 1, 4, &how, &got, &n), WF_ERR_USAGE,
              "token 1048576");

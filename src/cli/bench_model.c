@@ -53,11 +53,12 @@ static wf_status choose(wf_ctx *ctx, job *t)
                                        .tokens = both || strcmp(t->mode, "decode") == 0 ? n : 0,
                                        .sequences = n_seq};
     if (o->slots >= 0 && o->slots < n_seq)
-        return wf_fail(ctx, WF_ERR_USAGE, "--slots %lld is less than --parallel %lld",
-                       (long long)o->slots, (long long)n_seq);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--slots %lld is less than --parallel %lld; use --slots %lld or more",
+                       (long long)o->slots, (long long)n_seq, (long long)n_seq);
     if (o->no_reuse && depth > 0)
         return wf_fail(ctx, WF_ERR_USAGE,
-                       "--no-reuse would measure the %lld tokens of --depth, too; give one of them",
+                       "--no-reuse and --depth %lld exclude each other; give one of them",
                        (long long)depth);
     if (t->run[PROMPT].tokens == 0 && t->run[GENERATED].tokens == 0)
         return wf_fail(
@@ -89,8 +90,8 @@ static wf_status choose_context(job *t)
     if (e->context < need)
         return wf_fail(
             e->ctx, WF_ERR_USAGE,
-            "a sequence of %lld tokens exceeds --cache-tokens, which hold %lld; give more",
-            (long long)need, (long long)e->context);
+            "a sequence of %lld tokens exceeds the KV cache of %lld; use --cache-tokens %lld",
+            (long long)need, (long long)e->context, (long long)need);
     return WF_OK;
 }
 

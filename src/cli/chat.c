@@ -144,7 +144,7 @@ static wf_status too_long(const wf_chat *c, size_t count)
     char larger[96];
     return wf_fail(
         e->ctx, WF_ERR_USAGE,
-        "the conversation has %zu tokens, but the context only %lld; /reset starts a new "
+        "the conversation has %zu tokens, but the context has only %lld; /reset starts a new "
         "one%s",
         count, (long long)e->context, wf_open_larger(e, larger, sizeof larger));
 }

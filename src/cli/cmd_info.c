@@ -369,7 +369,7 @@ const wf_command wf_cmd_info = {
     .offers = {WF_OFFER_FILES},
     .details =
         "MODEL is a GGUF file or a Hugging Face folder. Memory is given for the cpu device and one "
-        "sequence of the model's full context, with an f32 KV cache. Weights that are mapped from "
+        "sequence of the model's full context, with an f16 KV cache. Weights that are mapped from "
         "the file use memory only for the pages that are read.",
     .examples = {"weft info model.gguf", "weft info model.gguf --tensors",
                  "weft info model.gguf --json"},

@@ -320,7 +320,7 @@ static wf_status check_unused(wf_ctx *ctx, const char *name, bool model)
             ctx, running, 5,
             "applies to running a model; give its file or folder, without --train"));
     if (options.fit && !options.serve)
-        return wf_fail(ctx, WF_ERR_USAGE, "--fit applies to --serve; add it");
+        return wf_fail(ctx, WF_ERR_USAGE, "--fit needs --serve; add --serve");
     if (!name || model || options.train)
         WF_TRY(wf_flags_refuse(ctx, graphs, 6,
                                "applies to examples and graphs; name one, without --train"));
@@ -399,10 +399,9 @@ static const wf_flag flags[] = {
      .also = "-np", .fallback = "1"},
     {"serve", 0, NULL, "MODEL: plan an engine for many requests", .on = &options.serve},
     {"fit", 0, NULL,
-     "with --serve: choose the context, sequences and KV cache that are not given, "
-     "so that they fit",
+     "with --serve: choose the context, sequences and KV cache size to fit in memory",
      .on = &options.fit},
-    {"cache-tokens", 0, "N", "MODEL: tokens that the KV cache holds, of all sequences",
+    {"cache-tokens", 0, "N", "MODEL: size of the KV cache in tokens, shared by all sequences",
      .whole = &options.cache, .range = WF_CACHE_RANGE, .fallback = "the context of every sequence"},
     {"cache-type-k", 0, "TYPE", "MODEL: type of the KV cache", .text = &options.kv, .also = "-ctk",
      .fallback = "f16", .offer = {.choices = WF_KV_NAMES}},

@@ -141,7 +141,7 @@ static wf_status check_room(const batch *b, const job *j)
     wf_open_larger(e, larger, sizeof larger);
     if (room < 0)
         return wf_fail(e->ctx, WF_ERR_USAGE,
-                       "the prompt has %zu tokens, but the context only %lld; shorten it%s",
+                       "the prompt has %zu tokens, but the context has only %lld; shorten it%s",
                        j->count, (long long)e->context, larger);
     if (limit > room)
         return wf_fail(
@@ -172,13 +172,16 @@ static wf_status check_cache(batch *b)
     if (!options.cache)
         return WF_OK;
     if (b->prompts.count > 1)
-        return wf_fail(ctx, WF_ERR_USAGE, "--prompt-cache takes one prompt, but %d are given",
-                       b->prompts.count);
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "--prompt-cache takes one prompt, but %d are given; run each prompt separately",
+            b->prompts.count);
     b->saves = wf_path_missing(options.cache);
     if (b->saves && b->job[0].count <= WF_PAGE_TOKENS)
-        return wf_fail(ctx, WF_ERR_USAGE,
-                       "--prompt-cache needs a prompt of more than %d tokens, but this one has %zu",
-                       WF_PAGE_TOKENS, b->job[0].count);
+        return wf_fail(
+            ctx, WF_ERR_USAGE,
+            "--prompt-cache needs a prompt of more than %d tokens, but this one has %zu; omit --prompt-cache",
+            WF_PAGE_TOKENS, b->job[0].count);
     return b->saves ? check_folder(b) : WF_OK;
 }
 
@@ -413,7 +416,7 @@ static const wf_flag flags[] = {
     {"no-escape", 0, NULL, "do not interpret backslash escapes such as \\n in -p",
      .on = &options.no_escape},
     {"prompt-cache", 0, "FILE",
-     "keep the prompt's keys and values in FILE: written if it does not exist, otherwise read",
+     "file for the prompt's keys and values; created if missing, otherwise read",
      .text = &options.cache, .offer = WF_OFFER_FILES},
     WF_FLAG_JSON(&options.json),
     {.doc = "sampling", .more = wf_sampling_flags},

@@ -61,7 +61,7 @@ typedef struct {
     double token;                 /* minimum seconds per token; 0: unknown */
 } view;
 
-/* Returns "in f16, 65536 tokens: 512 per sequence if all 128 run". */
+/* Returns "in f16, 65536 tokens: 512 for each sequence if all run". */
 static const char *cache_remark(const view *v, char *buf, size_t cap)
 {
     size_t len = 0;

@@ -55,7 +55,7 @@ const wf_flag wf_sampling_flags[] = {
     {"logit-bias", 'l', "ID+BIAS",
      "add BIAS to the logit of token ID, or subtract it: ID-BIAS; repeatable",
      .values = &wf_sampling_set.bias},
-    {"stop", 0, "TEXT", "stop before this text; repeatable", .values = &wf_sampling_set.stop,
+    {"stop", 0, "TEXT", "stop before this string; repeatable", .values = &wf_sampling_set.stop,
      .also = "-r --reverse-prompt"},
     {"ignore-eos", 0, NULL, "continue after end-of-text tokens", .on = &wf_sampling_set.ignore_end},
     {"special", 0, NULL, "print control tokens", .on = &wf_sampling_set.special, .also = "-sp"},
@@ -196,7 +196,7 @@ static const struct {
 } stops[] = {
     [WF_UNFINISHED] = {"unfinished", "not finished"},
     [WF_STOP_END] = {"end", "end of text"},
-    [WF_STOP_TEXT] = {"stop", "stop text found"},
+    [WF_STOP_TEXT] = {"stop", "stop string found"},
     [WF_STOP_LIMIT] = {"limit", "token limit reached"},
     [WF_STOP_CONTEXT] = {"context", "the context is full"},
     [WF_STOP_CANCEL] = {"cancel", "cancelled"},

@@ -210,8 +210,8 @@ static void find_range(binder *b, const wf_graph *g, layout *l)
     if (sharers < 2)
         return;
     if (alternate && l->rows * sharers != all)
-        fault(b, "%s has %lld rows, but the tensors that alternate with it have another number",
-              l->node->name, (long long)l->rows);
+        fault(b, "%s has %lld rows, but the %lld interleaved tensors have %lld in all",
+              l->node->name, (long long)l->rows, (long long)sharers, (long long)all);
     l->all = all;
     l->before = alternate ? index : before;
     l->step = alternate ? sharers : 1;

@@ -330,7 +330,8 @@ static wf_status check_window(reader *r)
             needed |= pair->data[i] != 0;
     if (!needed || !wf_gguf_find(r->f, key(r, "attention.sliding_window")))
         return WF_OK;
-    return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s must be at least 1", r->what, r->key);
+    return wf_fail(r->arena->ctx, WF_ERR_FORMAT, "%s: %s is 0 but must be at least 1", r->what,
+                   r->key);
 }
 
 /* Layers without rotary positions: weft.rope_layers, or the family's interval. */

@@ -12,6 +12,7 @@
 #include "base/text.h"
 
 #define NAME_BYTES 256 /* of a matrix, with a suffix */
+#define MEASURE "; measure this model with weft imatrix"
 
 /* ---- Opening ---- */
 
@@ -115,7 +116,7 @@ static wf_status check_values(wf_ctx *ctx, const wf_importance *m, const wf_stor
     if (count != columns)
         return wf_fail(ctx, WF_ERR_USAGE,
                        "the importance matrix '%s' is of another model: %s has %" PRId64
-                       " elements, but this model needs %" PRId64,
+                       " elements, but this model needs %" PRId64 MEASURE,
                        m->path, WF_SHOWN(t->name), count, columns);
     for (int64_t i = 0; i < count; i++)
         if (!isfinite(element(t, i)) || element(t, i) < least)
@@ -136,9 +137,7 @@ static wf_status check_pair(const wf_importance *m, const wf_matrix_columns *mat
     const wf_stored *counts = find(m, name, WF_IMATRIX_COUNTS);
     const bool needed = strncmp(name, "blk.", 4) == 0;
     if ((!sums || !counts) && (needed || sums || counts))
-        return wf_fail(s->ctx, WF_ERR_USAGE,
-                       "the importance matrix '%s' lacks %s%s; measure this model with weft "
-                       "imatrix",
+        return wf_fail(s->ctx, WF_ERR_USAGE, "the importance matrix '%s' lacks %s%s" MEASURE,
                        m->path, name, sums ? WF_IMATRIX_COUNTS : WF_IMATRIX_SUMS);
     if (!sums)
         return WF_OK;
@@ -167,7 +166,7 @@ static wf_status refuse_others(const wf_importance *m, const bool *used)
         if (!used[i])
             return wf_fail(s->ctx, WF_ERR_USAGE,
                            "the importance matrix '%s' is of another model: this model has no "
-                           "matrix for %s",
+                           "matrix for %s" MEASURE,
                            m->path, WF_SHOWN(s->tensor[i].name));
     return WF_OK;
 }

@@ -40,7 +40,7 @@ static wf_engine_options options_of(const wf_setup *s, int64_t tokens)
 {
     const wf_type compute = s->options.compute;
     const int64_t most = s->config.context;
-    const int64_t paged = (tokens + WF_PAGE_TOKENS - 1) / WF_PAGE_TOKENS * WF_PAGE_TOKENS;
+    const int64_t paged = wf_pages_for(tokens) * WF_PAGE_TOKENS;
     return (wf_engine_options){.context = paged < most ? paged : most,
                                .kv = compute == WF_BF16  ? WF_KV_BF16
                                      : compute == WF_F16 ? WF_KV_F16
@@ -64,8 +64,8 @@ wf_status wf_trainer_attach(wf_trainer *t, int64_t tokens)
     return wf_engine_attach(t->session, &source, &options, &t->engine);
 }
 
-/* Makes an engine for texts of this many tokens, unless there is one. Doubles, so that growing
- * texts compile few engines. */
+/* Makes an engine for sequences of this many tokens, unless there is one. Doubles, so that growing
+ * sequences compile few engines. */
 static wf_status ensure_engine(wf_trainer *t, int64_t tokens)
 {
     const int64_t most = t->setup.config.context;
@@ -111,9 +111,11 @@ wf_status wf_trainer_generate(wf_trainer *t, const int32_t *prompt, size_t count
     wf_sequence *s;
     *ids = NULL;
     *nids = 0;
-    if (count < 1 || limit < 0 || limit > MOST_TOKENS)
-        return wf_fail(t->ctx, WF_ERR_USAGE,
-                       "a sample needs a prompt and a limit of 0 to %d tokens", MOST_TOKENS);
+    if (count < 1)
+        return wf_fail(t->ctx, WF_ERR_USAGE, "the prompt is empty; give at least one token");
+    if (limit < 0 || limit > MOST_TOKENS)
+        return wf_fail(t->ctx, WF_ERR_USAGE, "limit is %lld, but must be 0 to %d tokens",
+                       (long long)limit, MOST_TOKENS);
     if (count > (size_t)context)
         return wf_fail(t->ctx, WF_ERR_USAGE,
                        "the prompt has %zu tokens, but the model's context is %lld; shorten the "
