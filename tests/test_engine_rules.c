@@ -150,8 +150,9 @@ static void turns(void **state)
 /* A request takes the place, and the pages, of a running one of lower priority. */
 static void urgent(void **state)
 {
-    const wf_engine_options all[] = {{.sequences = 1, .context = 128},
-                                     {.sequences = 2, .context = 128, .cache = 128}};
+    const wf_engine_options all[] = {
+        {.sequences = 1, .context = 128, .step_ms = 1e6}, /* a slow machine splits no prompt */
+        {.sequences = 2, .context = 128, .cache = 128, .step_ms = 1e6}};
     for (int i = 0; i < 2; i++) {
         wt_talker t = wt_talker_open(*state, "cpu:1", WHOLE, &all[i]);
         const wf_request low = {.limit = 60, .ignore_end = true, .priority = -5},
