@@ -18,9 +18,6 @@ endef
 # Test builds compile CUDA kernels for one GPU generation: each further one takes minutes.
 ONE_GPU = -DWEFT_CUDA_ARCHITECTURES=90a -DWEFT_CUDA_PTX=OFF
 
-# Tests that "make check" omits: they take more than three seconds each.
-SLOW = '^(adapter_train|amx|attack|bpe_train|check|checkpoint.*|cli_(bench|flags|foreign|lora|train)|curves|device_train|end_to_end|evidence|examples|graph_text|install_check|memory|models|op_passes|precision|quant_packed.*|random_passes|resume_kill|selftest.*|setups|smollm2.*|template_oracle|tokenizer.*|train_plan|train_run|unbounded|.*pjrt.*)$$'
-
 # $(call ctest,FOLDER,OPTIONS): runs the tests of one tree that OPTIONS select.
 ctest = ctest --test-dir $(1) --output-on-failure --no-tests=error -j $(JOBS) $(2)
 
@@ -46,7 +43,7 @@ check: ## check quickly while you work: format, layers, a release build without 
 	tools/format.sh --check
 	tools/check_layers.sh
 	$(call tree,build-check,Release,ON,-DWEFT_CUDA=OFF -DWEFT_EMULATOR_CXX=NO)
-	$(call ctest,build-check,-LE long -E $(SLOW))
+	$(call ctest,build-check,-LE 'long|slow')
 	build-check/weft selftest --device cpu --sample 600
 
 test: ## install missing packages, build twice (release, sanitizers), run every check and test

@@ -214,15 +214,16 @@ set_property(TEST bad_data_cuda_hopper APPEND PROPERTY
     ENVIRONMENT WEFT_BAD_DATA_DEVICE=cuda WEFT_EMULATED_CAPABILITY=90)
 if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
     set_tests_properties(curves_cuda_emulated PROPERTIES LABELS long) # takes minutes
-    # Samples of the checkpoints, of the engine's requests, and of the families that train. The long tests take all.
+    # Samples of the checkpoints, of the engine's requests, and of the families that train; "windows" samples by
+    # itself. The long tests take all.
     set_property(TEST models_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_MODELS_SHARE=2)
     set_property(TEST engine_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_ENGINE_SHARE=16)
     set_property(TEST families_train_cuda_emulated APPEND PROPERTY ENVIRONMENT WEFT_FAMILIES_SHARE=4)
-    foreach(row IN ITEMS engine:ENGINE families_train:FAMILIES)
+    foreach(row IN ITEMS engine:ENGINE families_train:FAMILIES models:MODELS windows:WINDOWS)
         string(REGEX MATCH "(.*):(.*)" row ${row})
         set(name ${CMAKE_MATCH_1}_cuda_emulated_long)
         weft_emulated_test(${name} test_${CMAKE_MATCH_1}_emulated)
-        set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT WEFT_${CMAKE_MATCH_2}_DEVICE=cuda)
+        set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT WEFT_${CMAKE_MATCH_2}_DEVICE=cuda WEFT_ALL_CASES=1)
         set_tests_properties(${name} PROPERTIES TIMEOUT 7200 LABELS long FAIL_REGULAR_EXPRESSION "skipped: ")
     endforeach()
     # Batch exactness, for both generations of kernels: a sample, and in the long tests all cases.
