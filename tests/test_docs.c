@@ -401,6 +401,7 @@ static void test_pictures(void **state)
         {"python3 bench/gpu.py chart bench/results/versus-train-gpu-h200.json \"$D/out.svg\"",
          "versus-gpu.svg"},
         {"python3 tools/make_layers.py \"$D/out.svg\"", "layers.svg"},
+        {"python3 tools/make_engine.py \"$D/out.svg\"", "engine.svg"},
     };
     (void)state;
     if (wt_program_shell(&program, "python3 -c ''") != 0) {
