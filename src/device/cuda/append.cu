@@ -97,6 +97,7 @@ static __global__ void __launch_bounds__(256) append_claim(append_args a)
 static __global__ void __launch_bounds__(THREADS) append_copy(append_args a)
 {
     __shared__ int beaten; /* a later token has the same slot */
+    wf_grid_begin();
     const int64_t i = blockIdx.x;
     const int64_t place = place_of(a, i);
     wf_check_starts(a.fault, a.start, a.sequences + 1, a.tokens, i * THREADS + threadIdx.x,
@@ -181,6 +182,6 @@ extern "C" wf_status wf_cuda_kv_append(const wf_launch *l)
         WF_RUN(append_clear, wf_cuda_blocks(a.slots, 256, INT32_MAX), 256, 0, stream)(a);
         WF_RUN(append_claim, wf_cuda_blocks(a.tokens, 256, INT32_MAX), 256, 0, stream)(a);
     }
-    WF_RUN(append_copy, (unsigned)a.tokens, THREADS, 0, stream)(a);
+    WF_RUN_EARLY(append_copy, (unsigned)a.tokens, THREADS, 0, l)(a);
     return wf_cuda_launched(l);
 }

@@ -56,19 +56,23 @@ static __device__ __forceinline__ int64_t first_group(const wf_attention_problem
     return a.table && a.window > 0 && behind > 0 ? behind / GROUP * GROUP : 0;
 }
 
-/* W: elements per load. */
+/* Dot products of q with two keys, `from` k; a negative offset is no key. W: elements per load. Loads of
+ * both keys are in flight together. */
 template <typename T, int W>
-static __device__ __forceinline__ float dot(const float *q, const T *k, int d)
+static __device__ __forceinline__ void dot(const float *q, const T *k, const longlong2 *from, int d,
+                                           float (&sum)[2])
 {
-    float sum = 0;
+    const T *row[2] = {k + max(from[0].x, 0ll), k + max(from[1].x, 0ll)};
+    sum[0] = sum[1] = 0;
 #pragma unroll 4
     for (int i = 0; i < d; i += W) {
-        const wf_pack<T, W> x = wf_load_pack<T, W>(k + i);
+        const wf_pack<T, W> x[2] = {wf_load_pack<T, W>(row[0] + i), wf_load_pack<T, W>(row[1] + i)};
 #pragma unroll
         for (int e = 0; e < W; e++)
-            sum = __fmaf_rn(q[i + e], wf_load(x.x[e]), sum);
+#pragma unroll
+            for (int h = 0; h < 2; h++)
+                sum[h] = __fmaf_rn(q[i + e], wf_load(x[h].x[e]), sum[h]);
     }
-    return sum;
 }
 
 /* Adds the values of 32 keys, each a lane's offset and weight, in order. */
@@ -77,7 +81,7 @@ static __device__ __forceinline__ void add_values(const T *v, int64_t offset, fl
                                                   float (&value)[PARTS])
 {
     const int lane = (int)threadIdx.x % 32;
-#pragma unroll 32 / PARTS
+#pragma unroll 64 / PARTS
     for (int i = 0; i < 32; i++) {
         const int64_t from = __shfl_sync(0xffffffffu, (long long)offset, i);
         const float weight = __shfl_sync(0xffffffffu, p, i);
@@ -104,8 +108,11 @@ static __device__ __forceinline__ void attend(const wf_attention_problem &a, sha
     for (int h = 0; h < 2; h++) {
         const int64_t j = first + 32 * h + lane;
         at[h] = j < keys ? find_key(a, s, kv_head, position, j) : make_longlong2(-1, -1);
-        x[h] = at[h].x < 0 ? -INFINITY : wf_attention_score(a, dot<T, W>(sh.q, k + at[h].x, a.d));
     }
+    dot<T, W>(sh.q, k, at, a.d, x);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+        x[h] = at[h].x < 0 ? -INFINITY : wf_attention_score(a, x[h]);
     const float most = wf_warp_max(fmaxf(x[0], x[1])), base = wf_attention_base(most);
 #pragma unroll
     for (int h = 0; h < 2; h++)
@@ -159,6 +166,7 @@ template <typename T, int W, int PARTS>
 static __global__ void __launch_bounds__(THREADS) attention_few(const wf_attention_problem a)
 {
     __shared__ shared<PARTS> sh;
+    wf_grid_begin();
     const int token = (int)blockIdx.x / a.heads, head = (int)blockIdx.x % a.heads;
     const int c = (int)threadIdx.x, warp = c / 32;
     wf_attention_check(a);
@@ -204,7 +212,7 @@ template <typename T, int W> static void run(const wf_launch *l, const wf_attent
     const auto kernel = a->d_v <= 64    ? attention_few<T, W, 2>
                         : a->d_v <= 128 ? attention_few<T, W, 4>
                                         : attention_few<T, W, 8>;
-    WF_RUN(kernel, (unsigned)(a->n * a->heads), THREADS, 0, wf_cuda_stream(l))(*a);
+    WF_RUN_EARLY(kernel, (unsigned)(a->n * a->heads), THREADS, 0, l)(*a);
 }
 
 static wf_status launch(const wf_launch *l)

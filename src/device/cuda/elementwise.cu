@@ -193,6 +193,7 @@ static __global__ void __launch_bounds__(THREADS) each_kernel(wf_each<F::IN> w, 
     typedef typename F::R R;
     constexpr int U = UNROLL(V), MORE = F::IN > 1 ? F::IN - 1 : 1;
     const int64_t first = (int64_t)blockIdx.x * (THREADS * U) + threadIdx.x;
+    wf_grid_begin();
     if (first >= w.count)
         return;
     wf_pack<A, V> a[U];
@@ -237,8 +238,8 @@ template <int V, typename F>
 static void run_packs(const wf_launch *l, const wf_walk *w, const operands *o, F f)
 {
     const int64_t items = wf_walk_count(w) / V, per_block = THREADS * UNROLL(V);
-    WF_RUN((each_kernel<F, V>), (unsigned)((items + per_block - 1) / per_block), THREADS, 0,
-           wf_cuda_stream(l))
+    WF_RUN_EARLY((each_kernel<F, V>), (unsigned)((items + per_block - 1) / per_block), THREADS, 0,
+                 l)
     (wf_each_of<F::IN>(w, V), *o, f);
 }
 

@@ -39,6 +39,7 @@ typedef struct {
     int m, n, k;
     int groups, group; /* number of groups, and values of k of each but the last */
     int slots;         /* of each warp */
+    bool early;        /* no kernel of the step writes w: read it before they end */
     int tiles;
 } task;
 
@@ -231,8 +232,12 @@ static __global__ void __launch_bounds__(WARPS * 32, 1) few_rows(const task t)
         wf_barrier_init_done();
     }
     __syncwarp();
+    wf_grid_release();
+    if (!t.early)
+        wf_grid_await();
     for (int i = 0; i < t.slots; i++)
         fill(t, r, load, warp);
+    wf_grid_await(); /* before reading x and writing y */
     part_of_x p;
     for (int turn = 0, loaded = -1; at.first < t.tiles; turn ^= 1, advance(t, at)) {
         const int length = segment_length(t, at.group, warp);
@@ -264,7 +269,7 @@ template <typename T, typename X> static wf_status run(const wf_launch *l, const
                                               cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)));
     const dim3 grid(wf_cuda_blocks(t.tiles, 1, wf_cuda_device_of(l)->processors),
                     (unsigned)((t.m + ROWS - 1) / ROWS));
-    WF_RUN((few_rows<T, X>), grid, (unsigned)threads, (size_t)bytes, wf_cuda_stream(l))(t);
+    WF_RUN_EARLY((few_rows<T, X>), grid, (unsigned)threads, (size_t)bytes, l)(t);
     return wf_cuda_launched(l);
 }
 
@@ -287,6 +292,8 @@ wf_status wf_cuda_hopper_rows_launch(const wf_launch *l)
         t.bias = l->in[2].data;
         t.bias_type = l->in[2].type;
     }
+    /* This node is a state's first version, and readers of a version precede its writer. */
+    t.early = wf_node_is(l->node->in[1]->node, WF_FLAG_STATE);
     if (!t.y || t.m == 0 || t.n == 0)
         return WF_OK;
     t.tiles = (t.n + COLUMNS - 1) / COLUMNS;

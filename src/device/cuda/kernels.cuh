@@ -28,6 +28,75 @@
     type *name = reinterpret_cast<type *>(wf_shared)
 #endif
 
+/* ---- Programmatic dependent launch ----
+ *
+ * A kernel launched by WF_RUN_EARLY may start while the kernels before it run, on GPUs from compute
+ * capability 9.0 on. All its threads call wf_grid_begin before they read or write anything that
+ * another kernel writes or reads; weights, which no kernel of a step writes, may be read earlier. A
+ * thread that ended without the call would let later kernels start too early. So in a sequence of
+ * such kernels each one sees the results of all before it. In the emulator the next kernel starts
+ * when the previous one has ended. */
+
+#if WF_CUDA_EMULATED
+#define WF_RUN_EARLY(kernel, grid, block, shared, l) \
+    WF_RUN(kernel, grid, block, shared, wf_cuda_stream(l))
+static void wf_grid_release(void) {}
+static void wf_grid_await(void) {}
+#else
+#define WF_RUN_EARLY(kernel, grid, block, shared, l) \
+    wf_early_of(kernel, dim3(grid), dim3(block), shared, l)
+
+/* A launch without arguments yet. */
+template <typename... P> struct wf_early {
+    void (*kernel)(P...);
+    cudaLaunchConfig_t config;
+    void operator()(P... arguments) const
+    {
+        cudaLaunchAttribute early = {};
+        early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        early.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t with = config;
+        with.attrs = &early;
+        cudaLaunchKernelEx(&with, kernel, arguments...);
+    }
+};
+template <typename... P>
+static inline wf_early<P...> wf_early_of(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                                         const wf_launch *l)
+{
+    wf_early<P...> e = {kernel, {}};
+    e.config.gridDim = grid;
+    e.config.blockDim = block;
+    e.config.dynamicSmemBytes = shared;
+    e.config.stream = wf_cuda_stream(l);
+    e.config.numAttrs = wf_cuda_device_of(l)->major >= 9 ? 1 : 0;
+    return e;
+}
+
+/* Lets the next kernel start when all blocks have called it. */
+static __device__ __forceinline__ void wf_grid_release(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+/* Waits until the kernels before this one have ended and their writes are visible. */
+static __device__ __forceinline__ void wf_grid_await(void)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+#endif
+
+/* The first statement of a kernel that reads nothing early. */
+static __device__ __forceinline__ void wf_grid_begin(void)
+{
+    wf_grid_release();
+    wf_grid_await();
+}
+
 /* ---- Elements ---- */
 
 typedef __nv_bfloat16 wf_bf16;

@@ -95,6 +95,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
 {
     constexpr int W = WF_WIDE(T), N = E / W;
     __shared__ wf_row_scratch<1> scratch;
+    wf_grid_begin();
     const int columns = (int)a.columns, step = (int)blockDim.x * W, first = (int)threadIdx.x * W;
     const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     const bool live = row < a.rows;
@@ -176,6 +177,7 @@ static __global__ void __launch_bounds__(512) norm_forward(norm_args a)
 template <typename T> static __global__ void __launch_bounds__(512) norm_forward_any(norm_args a)
 {
     __shared__ wf_row_scratch<1> scratch;
+    wf_grid_begin();
     const int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y;
     const bool live = row < a.rows;
     /* End 0: the thread has no elements but takes part in the sums. */
@@ -223,19 +225,19 @@ template <typename T> static __global__ void __launch_bounds__(512) norm_forward
 }
 
 template <typename T, typename G>
-static void run_cut(const norm_args *a, row_cut cut, cudaStream_t stream)
+static void run_cut(const wf_launch *l, const norm_args *a, row_cut cut)
 {
     const dim3 block = block_of(cut.threads);
     const unsigned grid = wf_cuda_blocks(a->rows, block.y, INT32_MAX);
     /* Only the sizes of cut_for exist; 64 elements for 2-byte types only. */
     switch (cut.elements) {
-    case 8: WF_RUN((norm_forward<T, G, 8>), grid, block, 0, stream)(*a); break;
-    case 16: WF_RUN((norm_forward<T, G, 16>), grid, block, 0, stream)(*a); break;
-    case 24: WF_RUN((norm_forward<T, G, 24>), grid, block, 0, stream)(*a); break;
-    case 32: WF_RUN((norm_forward<T, G, 32>), grid, block, 0, stream)(*a); break;
+    case 8: WF_RUN_EARLY((norm_forward<T, G, 8>), grid, block, 0, l)(*a); break;
+    case 16: WF_RUN_EARLY((norm_forward<T, G, 16>), grid, block, 0, l)(*a); break;
+    case 24: WF_RUN_EARLY((norm_forward<T, G, 24>), grid, block, 0, l)(*a); break;
+    case 32: WF_RUN_EARLY((norm_forward<T, G, 32>), grid, block, 0, l)(*a); break;
     default:
         if constexpr (sizeof(T) == 2)
-            WF_RUN((norm_forward<T, G, 64>), grid, block, 0, stream)(*a);
+            WF_RUN_EARLY((norm_forward<T, G, 64>), grid, block, 0, l)(*a);
     }
 }
 
@@ -278,18 +280,17 @@ static wf_status forward(const wf_launch *l, bool centered, bool residual)
     if (a.rows == 0)
         return WF_OK;
     const row_cut cut = cut_for(&a, type, gamma, beta);
-    cudaStream_t stream = wf_cuda_stream(l);
     wf_with_float(type, [&](auto zero) {
         using T = decltype(zero);
         if (!cut.threads) {
             const dim3 block = block_of(wf_norm_threads(a.columns));
-            WF_RUN(norm_forward_any<T>, wf_cuda_blocks(a.rows, block.y, INT32_MAX), block, 0,
-                   stream)
+            WF_RUN_EARLY(norm_forward_any<T>, wf_cuda_blocks(a.rows, block.y, INT32_MAX), block, 0,
+                         l)
             (a);
         } else if (gamma && gamma->type == WF_F32) {
-            run_cut<T, float>(&a, cut, stream);
+            run_cut<T, float>(l, &a, cut);
         } else {
-            run_cut<T, T>(&a, cut, stream);
+            run_cut<T, T>(l, &a, cut);
         }
     });
     return wf_cuda_launched(l);

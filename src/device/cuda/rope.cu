@@ -93,6 +93,7 @@ static __device__ __forceinline__ void turn_wide(const rope_args &a, const rope_
 template <typename T, int N> static __global__ void __launch_bounds__(THREADS) rope(rope_args a)
 {
     __shared__ float2 turn[TURNS];
+    wf_grid_begin();
     const int64_t first = (int64_t)blockIdx.x * a.tokens_each;
     const int tokens = (int)(a.tokens - first < a.tokens_each ? a.tokens - first : a.tokens_each);
     const int pair = (int)blockIdx.y * a.pairs_each;
@@ -175,13 +176,12 @@ static wf_status launch_rope(const wf_launch *l)
     const bool vectors = bits % 16 == 0 && a.pairs > 0;
     const dim3 grid(wf_cuda_blocks(a.tokens, a.tokens_each, INT32_MAX),
                     wf_cuda_blocks(a.pairs, a.pairs_each, 65535));
-    cudaStream_t stream = wf_cuda_stream(l);
     wf_with_float(x->type, [&](auto zero) {
         using T = decltype(zero);
         if (vectors)
-            WF_RUN((rope<T, WF_WIDE(T)>), grid, THREADS, 0, stream)(a);
+            WF_RUN_EARLY((rope<T, WF_WIDE(T)>), grid, THREADS, 0, l)(a);
         else
-            WF_RUN((rope<T, 1>), grid, THREADS, 0, stream)(a);
+            WF_RUN_EARLY((rope<T, 1>), grid, THREADS, 0, l)(a);
     });
     return wf_cuda_launched(l);
 }

@@ -74,6 +74,7 @@ template <> __device__ __forceinline__ uint64_t repeated<uint64_t>(uint32_t word
 template <typename T>
 static __global__ void __launch_bounds__(THREADS) gather_kernel(picking p, T *to)
 {
+    wf_grid_begin();
     const int64_t first = (int64_t)blockIdx.x * (THREADS * UNROLL) + threadIdx.x;
     if (first >= p.count)
         return;
@@ -138,8 +139,8 @@ static void set_row(picking *p, const wf_walk *row, int64_t stride, int wide)
 template <typename T> static void run_gather(const wf_launch *l, const picking *p)
 {
     const int64_t per_block = THREADS * UNROLL;
-    WF_RUN(gather_kernel<T>, (unsigned)((p->count + per_block - 1) / per_block), THREADS, 0,
-           wf_cuda_stream(l))
+    WF_RUN_EARLY(gather_kernel<T>, (unsigned)((p->count + per_block - 1) / per_block), THREADS, 0,
+                 l)
     (*p, (T *)l->out[0].data);
 }
 
