@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "infer/engine.h"
+#include "infer/upload.h"
 #include "model/family.h"
 #include "model/model.h"
 #include "model_fixture.h"
@@ -213,6 +214,56 @@ static void logits(void **state)
     }
 }
 
+/* The training graph, which has no cache, computes the engine's logits. */
+static void training_graph(void **state)
+{
+    wf_ctx *ctx = *state;
+    wt_scratch s;
+    wt_reference r;
+    wt_scratch_make(&s);
+    wt_reference_read("granite", &r);
+    write_both(ctx, &s, "granite");
+    wt_talker t = wt_talker_open(ctx, "cpu", wt_path(&s, "cut.gguf"), NULL);
+    const int64_t count = (int64_t)r.prompt_count;
+    const wf_build_options options = {.form = WF_FORM_TRAIN,
+                                      .tokens = count,
+                                      .sequences = 1,
+                                      .given_frequencies = true,
+                                      .type = wf_model_weight_type,
+                                      .user = t.model};
+    wt_run run = wt_open(ctx, "cpu");
+    wf_graph *g = wt_graph(ctx);
+    wt_ok(ctx, wf_output(g, "logits", wf_model_graph(g, &t.model->config, &options, NULL)));
+    wt_compile(&run, g);
+    for (int i = 0; i < t.model->weights; i++) {
+        const wf_model_weight_info *w = &t.model->weight[i];
+        const size_t bytes = wf_type_bytes(w->type, wf_dims_count(&w->shape));
+        void *data = wf_mem_new(ctx, bytes);
+        wt_ok(ctx, wf_weight_read(ctx, w, data));
+        wt_ok(ctx, wf_session_write(run.session, w->name, data, bytes));
+        wf_mem_free(ctx, data);
+    }
+    wt_ok(ctx, wf_upload_frequencies(run.session, &t.model->config, count));
+    int32_t positions[64];
+    assert_in_range(count, 1, 64);
+    for (int32_t i = 0; i < count; i++)
+        positions[i] = i;
+    wt_write(&run, "tokens", r.prompt, (size_t)count * sizeof *r.prompt);
+    wt_write(&run, "positions", positions, (size_t)count * sizeof *positions);
+    wt_write(&run, "seq_start", (int32_t[]){0, (int32_t)count}, 2 * sizeof(int32_t));
+    wt_run_once(&run);
+    float *want = wf_mem_array(ctx, (size_t)(count * r.vocab), sizeof *want);
+    wt_read(&run, "logits", want, (size_t)(count * r.vocab) * sizeof *want);
+    float *got = wt_logits(ctx, t.engine, r.prompt, r.prompt_count, r.vocab);
+    assert_true(wt_relative(got, want, count * r.vocab) <= LOGITS_BOUND);
+    free(got);
+    wf_mem_free(ctx, want);
+    wt_close(&run);
+    wt_talker_close(&t);
+    wt_reference_free(&r);
+    wt_scratch_remove(&s);
+}
+
 /* Plans equal the memory held, and each layer has pages for its own heads. */
 static void memory(void **state)
 {
@@ -272,19 +323,25 @@ static void conversions(void **state)
     wt_scratch_remove(&s);
 }
 
+/* ---- The program ---- */
+
+#define LAYERS                                            \
+    "  shape       2 layers, width 32\n"                  \
+    "  layer 0     hidden 48, 4 heads of 8, 2 KV heads\n" \
+    "  layer 1     hidden 32, 2 heads of 8, 1 KV head\n"  \
+    "  context     "
+
+static wt_program p;
+
 static void info(void **state)
 {
-    static wt_program p;
     char args[700];
     if (wt_program_make(&p) != 0)
         fail();
     write_both(*state, &p.scratch, "granite");
     snprintf(args, sizeof args, "info %s", wt_path(&p.scratch, "cut.gguf"));
     wt_program_ok(&p, args);
-    wt_program_out(&p, "  shape       2 layers, width 32\n"
-                       "  layer 0     hidden 48, 4 heads of 8, 2 KV heads\n"
-                       "  layer 1     hidden 32, 2 heads of 8, 1 KV head\n"
-                       "  context     ");
+    wt_program_out(&p, LAYERS);
     snprintf(args, sizeof args, "info %s --json", wt_path(&p.scratch, "cut.gguf"));
     wt_program_ok(&p, args);
     wt_program_out(&p, "    {\n      \"hidden\": 32,\n      \"heads\": 2,\n"
@@ -298,9 +355,32 @@ static void info(void **state)
     wt_scratch_remove(&p.scratch);
 }
 
+#define TUNE " --data \"$D/text.txt\" --batch 1 --length 16 --steps 2 --valid-every 0 -q -d cpu"
+
+/* Adapters have the sizes of each layer. Checkpoints of all weights could not state them. */
+static void finetune(void **state)
+{
+    if (wt_program_make(&p) != 0)
+        fail();
+    write_both(*state, &p.scratch, "granite");
+    wt_put_text(&p.scratch, "text.txt",
+                "The weft is the thread that crosses the warp. A shuttle carries it through the "
+                "shed, from one selvage to the other, and the reed beats it against the cloth.\n");
+    wt_program_ok(&p, "finetune \"$D/cut.gguf\" --out \"$D/lora\" --lora 2" TUNE);
+    wt_program_ok(&p, "run \"$D/cut.gguf\" --lora \"$D/lora/adapter\" -p the -n 4 --ignore-eos -q");
+    wt_program_fails(
+        &p, 1, "finetune \"$D/cut.gguf\" --out \"$D/full\"" TUNE,
+        "cannot train the weights of granite: checkpoints are Hugging Face folders, and "
+        "config.json has no key for layers of different sizes; train adapters instead "
+        "(--lora)");
+    wt_program_ok(&p, "finetune \"$D/zero.gguf\" --out \"$D/full\"" TUNE);
+    wt_scratch_remove(&p.scratch);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {wt_test(logits), wt_test(memory), wt_test(conversions),
-                                       wt_test(info)};
+    const struct CMUnitTest tests[] = {wt_test(logits),   wt_test(training_graph),
+                                       wt_test(memory),   wt_test(conversions),
+                                       wt_test(finetune), wt_test(info)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

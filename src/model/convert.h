@@ -109,6 +109,8 @@ wf_status wf_convert_to_folder(wf_convert *c);
  * that of most matrices. Fails with WF_ERR_UNSUPPORTED if transformers has no key for a property of
  * the model. */
 wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **json, size_t *bytes);
+/* Returns why, if transformers has no key for a property of the model; else NULL. */
+const char *wf_config_json_fault(const wf_config *config);
 /* Writes the rope_parameters of a config.json, exactly. The caller frees *json with wf_mem_free. */
 wf_status wf_convert_rope_json(wf_ctx *ctx, const wf_rotary *rope, char **json, size_t *bytes);
 wf_status wf_convert_generation_json(wf_convert *c, char **json, size_t *bytes);

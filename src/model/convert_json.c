@@ -145,14 +145,6 @@ static wf_status take(json *j, char **text, size_t *bytes)
 
 /* ---- Properties that config.json has no key for ---- */
 
-static wf_status refuse(wf_convert *c, const char *why)
-{
-    return wf_fail(
-        c->ctx, WF_ERR_UNSUPPORTED,
-        "%s cannot be written as a Hugging Face folder: %s; choose a path that ends in .gguf",
-        wf_store_base_name(c->m->path), why);
-}
-
 /* Returns the last row of the type that fills a member, or NULL. */
 static const wf_key *row_of(const wf_model_type *type, wf_key_rule rule, size_t member)
 {
@@ -214,28 +206,32 @@ static bool windows_can_be_said(const wf_config *c)
                                                 : true;
 }
 
-/* Refuses properties that config.json cannot express; *rope gets llama3 parameters in place of
- * divisors. */
-static wf_status check(wf_convert *c, wf_rotary *rope)
+/* Returns the property that config.json has no key for, or NULL; *rope gets llama3 parameters in place
+ * of divisors. */
+static const char *fault(const wf_config *c, wf_rotary *rope)
 {
-    const wf_config *config = &c->m->config;
-    *rope = config->rope[0];
-    if (!sizes_can_be_said(config))
-        return refuse(c, "config.json has no key for layers of different sizes");
-    if (!biases_can_be_said(config))
-        return refuse(c, "config.json has no key for which layers have biases");
-    if (config->family->rotary
-            ? (config->scale != 0 && !config->family->scales) || config->scale_by_layer
-            : config->scale != 0 && config->scale != 1)
-        return refuse(c, "config.json has no key for its attention scale");
-    if (!windows_can_be_said(config))
-        return refuse(c, "config.json has no key for which layers have a window");
-    if (config->family->rotary && rope->dims != config->all.key_dim && config->type->partial == 0)
-        return refuse(c, "config.json has no key for rotating only a part of each head");
+    *rope = c->rope[0];
+    if (!sizes_can_be_said(c))
+        return "config.json has no key for layers of different sizes";
+    if (!biases_can_be_said(c))
+        return "config.json has no key for which layers have biases";
+    if (c->family->rotary ? (c->scale != 0 && !c->family->scales) || c->scale_by_layer
+                          : c->scale != 0 && c->scale != 1)
+        return "config.json has no key for its attention scale";
+    if (!windows_can_be_said(c))
+        return "config.json has no key for which layers have a window";
+    if (c->family->rotary && rope->dims != c->all.key_dim && c->type->partial == 0)
+        return "config.json has no key for rotating only a part of each head";
     if (rope->divisors &&
         (rope->scaling != WF_ROPE_PLAIN || !wf_rope_find_llama3(rope, rope->divisors)))
-        return refuse(c, "its rope_freqs.weight is not Llama 3's scaling");
-    return WF_OK;
+        return "its rope_freqs.weight is not Llama 3's scaling";
+    return NULL;
+}
+
+const char *wf_config_json_fault(const wf_config *c)
+{
+    wf_rotary rope;
+    return fault(c, &rope);
 }
 
 /* ---- config.json ---- */
@@ -501,8 +497,12 @@ wf_status wf_convert_config_json(wf_convert *c, wf_type type, char **text, size_
     json j = {.w = {.ctx = c->ctx}};
     wf_rotary rope = {0};
     *text = NULL;
-    if (!c->m->folder)
-        WF_TRY(check(c, &rope));
+    const char *why = c->m->folder ? NULL : fault(&c->m->config, &rope);
+    if (why)
+        return wf_fail(
+            c->ctx, WF_ERR_UNSUPPORTED,
+            "%s cannot be written as a Hugging Face folder: %s; choose a path that ends in .gguf",
+            wf_store_base_name(c->m->path), why);
     open_level(&j, '{');
     if (c->m->folder)
         copy_config(&j, c->m->folder->config, &c->m->config, type);

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/path.h"
 #include "device/choose.h"
+#include "model/convert.h"
 #include "model/recipe.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
@@ -193,6 +194,18 @@ static wf_status check_tokenizer(run *r)
                           r->o.data, WF_SHOWN(r->setup.base->info.name), r->setup.options.model);
 }
 
+/* Refuses a model that no checkpoint can hold before it is trained. */
+static wf_status check_saving(run *r)
+{
+    const wf_setup *s = &r->setup;
+    const char *why = s->adapter ? NULL : wf_config_json_fault(&s->config);
+    return why ? wf_fail(r->ctx, WF_ERR_UNSUPPORTED,
+                         "cannot train the weights of %s: checkpoints are Hugging Face folders, "
+                         "and %s; train adapters instead (--lora)",
+                         s->base ? WF_SHOWN(s->base->info.name) : "this model", why)
+               : WF_OK;
+}
+
 /* Opens the data first: the vocabulary and the number of batches complete the setup. */
 static wf_status make_setup(run *r)
 {
@@ -203,6 +216,7 @@ static wf_status make_setup(run *r)
     int64_t tokens = wf_tokenizer_count(wf_data_tokenizer(r->data));
     WF_TRY(wf_setup_make(r->ctx, &r->o.train, tokens, &r->setup));
     WF_TRY(check_tokenizer(r));
+    WF_TRY(check_saving(r));
     r->setup.sample_tokens = wf_run_sample_tokens(&r->o);
     if (!r->o.memory)
         r->o.memory = wf_device_available(r->device);
