@@ -42,6 +42,12 @@ static const char *device_name(void)
     return name ? name : "cpu";
 }
 
+/* What the engine computes in: a named device rounds no activations, so that its bound is that of f32. */
+static wf_type compute(void)
+{
+    return getenv("WEFT_MODELS_DEVICE") ? WF_F32 : WF_TYPE_NONE;
+}
+
 static void write_model(wf_ctx *ctx, const char *from, const char *to, const char *type)
 {
     const wf_convert_options options = {.type = type, .pure = true};
@@ -66,7 +72,8 @@ static void compare(wf_ctx *ctx, const char *path, const char *what, const wt_re
                     const float *want, const int32_t *greedy, size_t count, wf_type type)
 {
     const wf_engine_options options = {.context = (int64_t)(r->prompt_count + r->greedy_count),
-                                       .kv = WF_KV_F32};
+                                       .kv = WF_KV_F32,
+                                       .compute = compute()};
     wt_talker t = wt_talker_open(ctx, device_name(), path, &options);
     float *logits = wt_logits(ctx, t.engine, r->prompt, r->prompt_count, r->vocab);
     double error = wt_relative(logits, want, (int64_t)r->prompt_count * r->vocab);
@@ -184,7 +191,8 @@ static void answer_with(wf_ctx *ctx, const char *path, const wt_reference *r, wf
 {
     /* The context decides which divisors longrope uses. */
     const wf_engine_options options = {.context = (int64_t)(r->prompt_count + r->greedy_count),
-                                       .kv = WF_KV_F32};
+                                       .kv = WF_KV_F32,
+                                       .compute = compute()};
     wt_talker t = wt_talker_open(ctx, device_name(), path, &options);
     if (a->count == a->prompt) {
         wt_greedy(ctx, t.engine, a->ids, a->prompt, a->ids + a->prompt, GREEDY);
