@@ -244,6 +244,39 @@ static void admission(void **state)
     wt_talker_close(&t);
 }
 
+/* A request for which the pools have no room, even if all sequences of lower priority gave their
+ * pages, preempts none of them. */
+static void no_vain_preemption(void **state)
+{
+    enum { LOW = 3 };
+    const wf_engine_options options = {
+        .sequences = LOW + 2, .context = 128, .cache = 14 * 16, .no_reuse = true};
+    wt_talker t = wt_talker_open(*state, "cpu:1", WHOLE, &options);
+    const wf_request high = {.limit = 20, .ignore_end = true, .priority = 5},
+                     low = {.limit = 24, .ignore_end = true},
+                     soon = {.limit = 8, .ignore_end = true, .priority = 5};
+    int32_t ids[100];
+    wf_sequence *s[LOW + 2];
+    for (int k = 0; k < 100; k++)
+        ids[k] = 3 + k * 7 % 250;
+    wt_ok(*state, wf_engine_submit(t.engine, ids, 100, &high, &s[0])); /* 7 pages, then 8 */
+    for (int i = 1; i <= LOW; i++)
+        wt_ok(*state, wf_engine_submit(t.engine, ids + i, 8, &low, &s[i]));
+    for (int n = 0; n < 14; n++) /* then they have 8 + 3 * 2 pages */
+        wt_ok(*state, wf_engine_step(t.engine, NULL));
+    wt_ok(*state, wf_engine_submit(t.engine, ids, 100, &soon, &s[LOW + 1])); /* 7 */
+    while (wf_sequence_stop(s[0]) == WF_UNFINISHED) {
+        wt_ok(*state, wf_engine_step(t.engine, NULL));
+        assert_int_equal(stats_of(t.engine).preemptions, 0);
+    }
+    run_all(*state, t.engine);
+    for (int i = 0; i < LOW + 2; i++) {
+        assert_int_equal(wf_sequence_stop(s[i]), WF_STOP_LIMIT);
+        wf_sequence_free(s[i]);
+    }
+    wt_talker_close(&t);
+}
+
 /* By default the pools hold all sequences at full length, also if their context fills no page. */
 static void default_pools(void **state)
 {
@@ -296,9 +329,9 @@ static void slow_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(random_use), wt_test(beginning_behind_another),
-        wt_test(admission),  wt_test(default_pools),
-        wt_test(slow_step),
+        wt_test(random_use),    wt_test(beginning_behind_another),
+        wt_test(admission),     wt_test(no_vain_preemption),
+        wt_test(default_pools), wt_test(slow_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

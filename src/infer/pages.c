@@ -193,20 +193,33 @@ static int64_t count_sole(const wf_pages *p, const wf_page_list *l, int64_t from
     return n;
 }
 
-/* Whether the pool has enough pages for the list to hold [first, end) and nothing else. */
-static bool has_enough(const wf_pages *p, const wf_page_list *l, int64_t first, int64_t end)
+bool wf_pages_suffice(const wf_pages *p, const wf_page_list *l, int64_t first, int64_t end,
+                      int64_t available)
 {
     bool apart = l->first == l->end || l->end <= first || end <= l->first; /* no page is kept */
     int64_t missing = end - (apart ? first : l->end);
-    if (missing <= wf_pages_available(p))
+    if (missing <= available)
         return true;
-    return missing <= wf_pages_available(p) + count_sole(p, l, l->first, first) +
-                          count_sole(p, l, end, l->end);
+    return missing <= available + count_sole(p, l, l->first, first) + count_sole(p, l, end, l->end);
+}
+
+int64_t wf_pages_leave(wf_pages *p, const wf_page_list *l)
+{
+    int64_t n = 0;
+    for (int64_t i = l->first; i < l->end; i++)
+        n += --p->page[l->page[i]].holders == 0;
+    return n;
+}
+
+void wf_pages_return(wf_pages *p, const wf_page_list *l)
+{
+    for (int64_t i = l->first; i < l->end; i++)
+        p->page[l->page[i]].holders++;
 }
 
 wf_status wf_pages_hold(wf_pages *p, wf_page_list *l, int64_t first, int64_t end, bool *held)
 {
-    *held = has_enough(p, l, first, end);
+    *held = wf_pages_suffice(p, l, first, end, wf_pages_available(p));
     if (!*held)
         return WF_OK;
     WF_TRY(make_room(p, l, end));

@@ -94,6 +94,14 @@ static inline int32_t wf_page_at(const wf_page_list *list, int64_t at)
  * least list->first, unless the list becomes empty. *held is false, and the list as before, when
  * the pool has too few pages. A failure for lack of memory changes nothing either. */
 wf_status wf_pages_hold(wf_pages *p, wf_page_list *list, int64_t first, int64_t end, bool *held);
+/* Whether wf_pages_hold would hold the pages if so many were available. */
+bool wf_pages_suffice(const wf_pages *p, const wf_page_list *list, int64_t first, int64_t end,
+                      int64_t available);
+/* Count the pages that several lists would give together: wf_pages_leave removes the list's holds
+ * without giving its pages, and returns how many have no holder left. wf_pages_return undoes it.
+ * Nothing else may change the pool in between. */
+int64_t wf_pages_leave(wf_pages *p, const wf_page_list *list);
+void wf_pages_return(wf_pages *p, const wf_page_list *list);
 /* Gives the pages outside [first, end). */
 void wf_pages_trim(wf_pages *p, wf_page_list *list, int64_t first, int64_t end);
 /* Shares a page and appends it as page `at` of the sequence. `at` is list->end, or anything if the

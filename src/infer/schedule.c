@@ -178,24 +178,59 @@ static void preempt(wf_sequence *s)
     e->stats.last.preempted++;
 }
 
-/* Preempts the last running sequence that holds pages and comes after s. */
-static bool preempt_after(wf_sequence *s)
+/* Returns the pages of a cache that can be taken if running sequences [from, all) give theirs.
+ * *reused: how many of them the match of `found` pages in e->match would take. */
+static int64_t obtainable(wf_engine *e, int cache, int64_t from, int64_t found, int64_t *reused)
 {
-    wf_engine *e = s->engine;
-    for (int64_t i = e->running_count; i-- > 0 && e->running[i] != s;)
-        if (e->running[i]->pages[0].end > e->running[i]->pages[0].first) {
-            preempt(e->running[i]);
-            return true;
-        }
-    return false;
+    wf_pages *p = &e->pages[cache];
+    int64_t n = wf_pages_available(p);
+    for (int64_t k = from; k < e->running_count; k++)
+        n += wf_pages_leave(p, &e->running[k]->pages[cache]);
+    *reused = 0;
+    for (int64_t k =
+             wf_cache_first_page(&e->caches.cache[cache], WF_PAGE_TOKENS, found * WF_PAGE_TOKENS);
+         k < found; k++)
+        *reused += p->page[e->prefix->node[e->match[k]].page[cache]].holders == 0;
+    for (int64_t k = from; k < e->running_count; k++)
+        wf_pages_return(p, &e->running[k]->pages[cache]);
+    return n;
 }
 
-/* Whether the running sequence that would be preempted first has a lower priority than s. */
-static bool outranks_last(const wf_sequence *s)
+static bool holds_pages(const wf_sequence *s)
+{
+    bool any = false;
+    for (int i = 0; i < s->engine->caches.count; i++)
+        any = any || s->pages[i].end > s->pages[i].first;
+    return any;
+}
+
+/* Preempts the last running sequence that holds pages. It comes after s, which is at index `at`. All
+ * after it together must have the pages of the next n tokens; otherwise it returns false. */
+static bool preempt_after(wf_sequence *s, int64_t at, int64_t n)
+{
+    wf_engine *e = s->engine;
+    int64_t last = e->running_count - 1, reused;
+    while (last > at && !holds_pages(e->running[last]))
+        last--;
+    if (last == at)
+        return false;
+    for (int i = 0; i < e->caches.count; i++)
+        if (!wf_pages_suffice(&e->pages[i], &s->pages[i], first_page(s, i), wf_pages_for(s->cached + n),
+                              obtainable(e, i, at + 1, 0, &reused)))
+            return false;
+    preempt(e->running[last]);
+    return true;
+}
+
+/* Returns the index of the first running sequence of a lower priority than s: it and those behind it
+ * can be preempted for s. */
+static int64_t first_outranked(const wf_sequence *s)
 {
     const wf_engine *e = s->engine;
-    return e->running_count > 0 &&
-           e->running[e->running_count - 1]->ticket.priority < s->ticket.priority;
+    int64_t i = e->running_count;
+    while (i > 0 && e->running[i - 1]->ticket.priority < s->ticket.priority)
+        i--;
+    return i;
 }
 
 /* Returns the pages of a cache that s holds with `more` further tokens, at most to its limit. */
@@ -211,13 +246,13 @@ static int64_t pages_with(const wf_sequence *s, int cache, int64_t more)
     return pages < most ? pages : most;
 }
 
-/* Counts the pages of each cache that running sequences will soon take: for the rest of their tokens
- * and a page more, so that a new sequence does not preempt them at once. */
-static void count_promised(const wf_engine *e, int64_t *promised)
+/* Counts the pages of each cache that running sequences [from, all) will soon take: for the rest of
+ * their tokens and a page more, so that a new sequence does not preempt them at once. */
+static void count_promised(const wf_engine *e, int64_t from, int64_t *promised)
 {
     for (int i = 0; i < e->caches.count; i++) {
         promised[i] = 0;
-        for (int64_t k = 0; k < e->running_count; k++) {
+        for (int64_t k = from; k < e->running_count; k++) {
             const wf_page_list *list = &e->running[k]->pages[i];
             const int64_t rest =
                 pages_with(e->running[k], i, 1 + WF_PAGE_TOKENS) - (list->end - list->first);
@@ -226,28 +261,26 @@ static void count_promised(const wf_engine *e, int64_t *promised)
     }
 }
 
-/* Returns whether the pools have room for all tokens of s besides the `promised` pages. If it can
- * preempt others, they have room. If so, its own pages are promised, too. */
+/* Returns whether the pools have room for all tokens of s besides the `promised` pages, if the
+ * sequences that it outranks are preempted. If so, its own pages are promised, too. */
 static bool has_room(wf_sequence *s, int64_t *promised)
 {
     wf_engine *e = s->engine;
     bool pending;
-    int64_t found = 0, soon[WF_MOST_CACHES];
-    const bool sure = e->running_count == 0 || outranks_last(s);
+    int64_t found = 0, soon[WF_MOST_CACHES], theirs[WF_MOST_CACHES], reused;
+    const int64_t outranked = first_outranked(s);
+    count_promised(e, outranked, theirs); /* all of these ran before this step */
     if (e->prefix)
         found = wf_prefix_match(e->prefix, s->salt, s->token, reusable(s) / WF_PAGE_TOKENS,
                                 e->match, &pending);
     for (int i = 0; i < e->caches.count; i++) {
-        int64_t cached = 0; /* found pages that would no longer be available */
         const int64_t whole = wf_pages_for(s->count + 1) - found, most = pages_with(s, i, 1);
         const int64_t need = whole < most ? whole : most;
-        for (int64_t k =
-                 wf_cache_first_page(&e->caches.cache[i], WF_PAGE_TOKENS, found * WF_PAGE_TOKENS);
-             k < found; k++)
-            cached += e->pages[i].page[e->prefix->node[e->match[k]].page[i]].holders == 0;
-        if (!sure && need + cached + promised[i] > wf_pages_available(&e->pages[i]))
+        const int64_t available = obtainable(e, i, outranked, found, &reused);
+        if (outranked > 0 && /* alone it fits */
+            need + reused + promised[i] - theirs[i] > available)
             return false;
-        soon[i] = need + cached + pages_with(s, i, 1 + WF_PAGE_TOKENS) - most;
+        soon[i] = need + reused + pages_with(s, i, 1 + WF_PAGE_TOKENS) - most;
     }
     for (int i = 0; i < e->caches.count; i++)
         promised[i] += soon[i];
@@ -262,11 +295,12 @@ static void admit(wf_engine *e)
     wf_ticket *t;
     if (e->waitlist.count == 0)
         return;
-    count_promised(e, promised);
+    count_promised(e, 0, promised);
     for (int64_t n = 0; n < e->sequences; n++) {
         t = wf_waitlist_first(&e->waitlist);
         wf_sequence *s = (wf_sequence *)t;
-        if (!s || (e->running_count == e->sequences && !outranks_last(s)) || !has_room(s, promised))
+        if (!s || (e->running_count == e->sequences && first_outranked(s) == e->running_count) ||
+            !has_room(s, promised))
             return;
         if (e->running_count == e->sequences)
             preempt(e->running[e->running_count - 1]);
@@ -317,8 +351,8 @@ static int64_t choose_tokens(wf_sequence *s, int64_t left)
     return n;
 }
 
-/* Adds tokens of s to the run, if there is room for some. */
-static wf_status add(wf_sequence *s, int64_t left)
+/* Adds tokens of s, which is at index `at`, to the run, if there is room for some. */
+static wf_status add(wf_sequence *s, int64_t at, int64_t left)
 {
     wf_engine *e = s->engine;
     bool waits, held = false;
@@ -332,7 +366,7 @@ static wf_status add(wf_sequence *s, int64_t left)
         return WF_OK;
     do
         WF_TRY(hold_pages(s, n, &held));
-    while (!held && preempt_after(s));
+    while (!held && preempt_after(s, at, n));
     if (!held)
         return WF_OK;
     s->take = n;
@@ -356,7 +390,7 @@ static void choose_all(wf_engine *e, bool decoding, int64_t most)
         wf_sequence *s = e->running[i];
         if (decodes(s) != decoding || s->take > 0)
             continue;
-        wf_status status = add(s, most - e->batch_tokens);
+        wf_status status = add(s, i, most - e->batch_tokens);
         if (status != WF_OK) { /* of this sequence alone: it found no memory */
             wf_sequence_fail(s, status, NULL);
             wf_sequence_end(s);
