@@ -157,6 +157,7 @@ static void restored(void **state)
     for (int m = 0; m < 4; m++)
         for (int k = 0; k < 3; k++)
             check_restored(*state, models[m], types[k]);
+    check_restored(*state, WHOLE, WF_KV_Q8_0); /* its heads are whole blocks */
 }
 
 /* A sequence is saved while it runs; another one continues. */
@@ -258,6 +259,51 @@ static void damaged(void **state)
     wt_talker_close(&t);
 }
 
+/* A file that is damaged in its values, or that needs more pages than are unused, evicts no pages of
+ * other texts. */
+static void keeps_others(void **state)
+{
+    const wf_engine_options options = {.sequences = 2, .context = 128, .cache = 128};
+    size_t bytes;
+    int32_t out[NEW];
+    save(*state, WHOLE, &(wf_engine_options){.context = 128}, 3);
+    char *data = read_file(&bytes);
+    data[bytes / 2] ^= 1;
+    write_file(data, bytes);
+    wt_talker t = wt_talker_open(*state, "cpu:1", WHOLE, &options);
+    assert_int_equal(answer(*state, t.engine, 0, out), 0);
+    wt_fails(*state, wf_engine_restore(t.engine, path, NULL), WF_ERR_FORMAT, "damaged");
+    assert_int_equal(answer(*state, t.engine, 0, out), SAVED);
+    wt_talker_close(&t);
+}
+
+/* A prompt that fills the context can be saved, and restored. */
+static void full_context(void **state)
+{
+    enum { CONTEXT = WF_PAGE_TOKENS + 1 };
+    const wf_engine_options options = {.context = CONTEXT};
+    static const char *const models[] = {WHOLE, WINDOWS, MIXED};
+    for (int m = 0; m < 3; m++) {
+        size_t tokens;
+        for (int twice = 0; twice < 2; twice++) {
+            wt_talker t = wt_talker_open(*state, "cpu:1", models[m], &options);
+            wf_sequence *s;
+            if (twice)
+                wt_ok(*state, wf_engine_restore(t.engine, path, &tokens));
+            wt_ok(*state, wf_engine_submit(t.engine, text, CONTEXT, NULL, &s));
+            run_all(*state, t.engine);
+            assert_int_equal(wf_sequence_stop(s), WF_STOP_CONTEXT);
+            assert_int_equal(wf_sequence_reused(s), twice ? WF_PAGE_TOKENS : 0);
+            if (!twice)
+                wt_ok(*state, wf_sequence_save(s, path));
+            wf_sequence_free(s);
+            wt_talker_close(&t);
+        }
+        assert_int_equal(tokens, WF_PAGE_TOKENS);
+        remove(path);
+    }
+}
+
 /* Every allocation of saving and restoring fails once. */
 static void no_memory(void **state)
 {
@@ -300,8 +346,9 @@ static void no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        file_test(restored), file_test(saved_while_running), file_test(other_engines),
-        file_test(damaged),  file_test(no_memory),
+        file_test(restored),  file_test(saved_while_running), file_test(other_engines),
+        file_test(damaged),   file_test(keeps_others),        file_test(full_context),
+        file_test(no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

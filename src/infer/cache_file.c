@@ -12,8 +12,8 @@
  *     kv.LAYER.k, kv.LAYER.v   [pages, 16, Hk, D]; behind a window, the pages that are still needed
  *     checksum                 i32[2]: of salt, tokens and all pages
  *
- * Reading changes nothing unless the file belongs to this engine and the pools have room. The
- * checksum is verified after the pages were written, and before any sequence can find them.
+ * Reading changes nothing unless the file belongs to this engine, its checksum is right and the
+ * pools have room. So the file is read twice: no page of another text is evicted for a damaged file.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -154,9 +154,9 @@ wf_status wf_sequence_save(const wf_sequence *s, const char *path)
     if (!wf_path_missing(path))
         return wf_fail(e->ctx, WF_ERR_USAGE, "cannot save to '%s': it exists; choose another path",
                        path);
-    /* The last token has no keys yet. The one before it is computed again when the same tokens are
-     * a prompt, and then sees the pages before it: with windows, others would not help. */
-    const int64_t most = s->count > 2 ? (s->count - 2) / WF_PAGE_TOKENS : 0;
+    /* The last generated token has no keys yet. The one before it is computed again when the same
+     * text is a prompt, and then sees the pages before it: with windows, others would not help. */
+    const int64_t most = (s->count - (s->count > s->prompt) - 1) / WF_PAGE_TOKENS;
     const int64_t count = wf_prefix_match(e->prefix, s->salt, s->token, most, e->match, &pending);
     if (count == 0)
         return wf_fail(e->ctx, WF_ERR_USAGE,
@@ -299,26 +299,33 @@ static wf_status hold_pages(saved *f)
     return WF_OK;
 }
 
-/* Copies all pages to the device, then verifies what was copied. */
-static wf_status write_pages(saved *f)
+static wf_status verify(const saved *f)
 {
-    wf_engine *e = f->e;
     wf_checksum_state sum;
     uint64_t checksum;
     pool p;
     add_head(&sum, f->salt, f->token, f->count);
-    for (int64_t at = 0; next_pool(e, f->count, &at, &p);) {
-        const wf_page_list *list = &f->pages[p.cache];
-        const uint8_t *data = wf_store_find(&f->file->store, p.name)->data;
-        for (int64_t i = list->first; i < list->end; i++, data += p.bytes) {
-            WF_TRY(wf_session_write_at(e->session, p.name, (size_t)list->page[i] * p.bytes, data,
-                                       p.bytes));
-            wf_checksum_add(&sum, data, p.bytes);
-        }
-    }
+    for (int64_t at = 0; next_pool(f->e, f->count, &at, &p);)
+        wf_checksum_add(&sum, wf_store_find(&f->file->store, p.name)->data,
+                        (size_t)p.shape.d[0] * p.bytes);
     memcpy(&checksum, wf_store_find(&f->file->store, CHECKSUM)->data, sizeof checksum);
     WF_TRY(wf_store_check(&f->file->store));
     return checksum == wf_checksum_end(&sum) ? WF_OK : refuse(f, "the file is damaged" REWRITE);
+}
+
+/* Copies all pages to the device. */
+static wf_status write_pages(saved *f)
+{
+    wf_engine *e = f->e;
+    pool p;
+    for (int64_t at = 0; next_pool(e, f->count, &at, &p);) {
+        const wf_page_list *list = &f->pages[p.cache];
+        const uint8_t *data = wf_store_find(&f->file->store, p.name)->data;
+        for (int64_t i = list->first; i < list->end; i++, data += p.bytes)
+            WF_TRY(wf_session_write_at(e->session, p.name, (size_t)list->page[i] * p.bytes, data,
+                                       p.bytes));
+    }
+    return wf_store_check(&f->file->store); /* truncated meanwhile */
 }
 
 /* Inserts the pages into the prefix cache. Returns how many it had room for. */
@@ -348,6 +355,7 @@ static wf_status restore(saved *f, size_t *tokens)
     *tokens = (size_t)(f->count * WF_PAGE_TOKENS);
     if (is_cached(f))
         return WF_OK;
+    WF_TRY(verify(f));
     WF_TRY(hold_pages(f));
     WF_TRY(write_pages(f));
     *tokens = (size_t)(insert(f) * WF_PAGE_TOKENS);
