@@ -1018,6 +1018,7 @@ typedef struct {
     int64_t sequences;     /* in the step */
     int64_t tokens, rows;  /* computed tokens, and those with logits */
     int64_t prompt_tokens; /* of the tokens: from prompts, or recomputed after a preemption */
+    int64_t pages;         /* of all pools, used by running sequences in the run */
     int64_t running, waiting;
     int64_t preempted;    /* sequences that went back to the queue */
     uint64_t nanoseconds; /* of the whole step, without packing and compiling */

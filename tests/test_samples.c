@@ -288,6 +288,30 @@ static void test_grows(void **state)
     wf_device_close(device);
 }
 
+/* Every allocation of an engine in a trainer's session fails once. The trainer has no engine then, holds
+ * what it held, and makes one later. */
+static void test_no_memory(void **state)
+{
+    wf_ctx *ctx = *state;
+    wf_device *device = open_device(ctx);
+    const wf_train_options o = {.depth = 1, .batch = 1, .length = 128};
+    wf_trainer *t = open_trainer(device, &o, 0);
+    bool failed = true;
+    const uint64_t before = wt_live_blocks(ctx);
+    for (uint64_t nth = 1; failed; nth++) {
+        wf_ctx_clear(ctx);
+        wf_ctx_fail_allocation(ctx, nth);
+        wf_status status = wf_trainer_attach(t, 64);
+        failed = ctx->fail_in_calls == 0;
+        wf_ctx_fail_allocation(ctx, 0);
+        assert_int_equal(status, failed ? WF_ERR_MEMORY : WF_OK);
+        assert_true(failed == !t->engine);
+        assert_true(!failed || wt_live_blocks(ctx) <= before + 2); /* a buffer of shared ports */
+    }
+    wf_trainer_free(t);
+    wf_device_close(device);
+}
+
 /* ---- Training is not affected ---- */
 
 /* Fails unless both folders contain the same files. */
@@ -407,8 +431,9 @@ static void test_limits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        wt_test(test_families), wt_test(test_follows_weights),      wt_test(test_planned),
-        wt_test(test_grows),    wt_test(test_training_is_the_same), wt_test(test_limits)};
+    const struct CMUnitTest tests[] = {wt_test(test_families),  wt_test(test_follows_weights),
+                                       wt_test(test_planned),   wt_test(test_grows),
+                                       wt_test(test_no_memory), wt_test(test_training_is_the_same),
+                                       wt_test(test_limits)};
     return cmocka_run_group_tests_name("samples", tests, NULL, NULL);
 }

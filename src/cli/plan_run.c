@@ -150,7 +150,7 @@ static wf_status plan(view *v)
         WF_TRY(wf_engine_plan(v->device, v->model, &v->options, &v->memory));
     WF_TRY(wf_engine_limits(v->model, &v->options, &v->options.context, &v->kv));
     if (v->options.cache == 0)
-        v->options.cache = v->options.sequences * v->options.context;
+        v->options.cache = wf_engine_whole_cache(v->options.sequences, v->options.context);
     return WF_OK;
 }
 

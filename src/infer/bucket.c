@@ -2,9 +2,10 @@
 /*
  * bucket.c - graphs and executables of an engine's runs.
  *
- * A bucket is compiled when a run first needs it; if that finds no memory, the run uses a larger one.
- * All buckets share the session's region and ports, and the largest one is compiled first, so later
- * ones need no more device memory.
+ * A bucket is compiled when a run first needs it. If compiling it or running it finds no memory, the
+ * run uses a larger one. All buckets share the session's region and ports, and the largest one is
+ * compiled first, so later ones need no more device memory. Their host memory is bounded by their
+ * number: a new one replaces the least recently used one.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -77,51 +78,94 @@ wf_status wf_bucket_graph(const wf_engine *e, const wf_bucket *size, wf_graph **
     return status;
 }
 
-static wf_status add(wf_engine *e, wf_bucket b, const wf_bucket **out)
+/* Frees the executable that was not used for the longest time, but not the largest one. Returns its
+ * entry. */
+static wf_bucket *evict(wf_engine *e)
 {
-    wf_bucket *grown = wf_mem_room(e->ctx, e->bucket, e->buckets, &e->bucket_room, sizeof *grown);
+    wf_bucket *oldest = &e->bucket[1];
+    wf_run_stats run;
+    for (int i = 2; i < e->buckets; i++)
+        if (e->bucket[i].turn < oldest->turn)
+            oldest = &e->bucket[i];
+    wf_exec_stats(oldest->exec, &run);
+    e->stats.bytes_in += run.bytes_in;
+    e->stats.bytes_out += run.bytes_out;
+    wf_exec_free(oldest->exec);
+    return oldest;
+}
+
+static wf_status compile(wf_engine *e, wf_bucket *b)
+{
     wf_graph *graph;
+    const uint64_t begin = wf_clock_ns();
+    WF_TRY(wf_bucket_graph(e, b, &graph));
+    wf_status status = wf_compile(e->session, graph, &b->exec);
+    wf_graph_free(graph);
+    e->compiling_ns += wf_clock_ns() - begin;
+    return status;
+}
+
+static wf_status add(wf_engine *e, wf_bucket b, wf_bucket **out)
+{
+    const bool full = e->buckets == WF_MOST_BUCKETS;
+    wf_bucket *grown = e->bucket;
+    if (!full)
+        grown = wf_mem_room(e->ctx, e->bucket, e->buckets, &e->bucket_room, sizeof *grown);
     if (!grown)
         return WF_ERR_MEMORY;
     e->bucket = grown;
-    const uint64_t begin = wf_clock_ns();
-    WF_TRY(wf_bucket_graph(e, &b, &graph));
-    wf_status status = wf_compile(e->session, graph, &b.exec);
-    wf_graph_free(graph);
-    e->compiling_ns += wf_clock_ns() - begin;
-    WF_TRY(status);
-    e->bucket[e->buckets] = b;
-    *out = &e->bucket[e->buckets++];
+    WF_TRY(compile(e, &b));
+    *out = full ? evict(e) : &e->bucket[e->buckets++];
+    **out = b;
     return WF_OK;
 }
 
 /* Returns the compiled bucket of the fewest tokens that holds b, or NULL. */
-static const wf_bucket *find_larger(const wf_engine *e, const wf_bucket *b)
+static wf_bucket *find_larger(const wf_engine *e, const wf_bucket *b)
 {
-    const wf_bucket *best = NULL;
+    wf_bucket *best = NULL;
     for (int i = 0; i < e->buckets; i++) {
-        const wf_bucket *k = &e->bucket[i];
-        if (k->tokens >= b->tokens && k->sequences >= b->sequences && k->rows >= b->rows &&
-            (!best || k->tokens < best->tokens))
+        wf_bucket *k = &e->bucket[i];
+        if (!k->avoided && k->tokens >= b->tokens && k->sequences >= b->sequences &&
+            k->rows >= b->rows && (!best || k->tokens < best->tokens))
             best = k;
     }
     return best;
+}
+
+static wf_bucket *find(const wf_engine *e, const wf_bucket *b)
+{
+    for (int i = 0; i < e->buckets; i++) {
+        wf_bucket *k = &e->bucket[i];
+        if (k->tokens == b->tokens && k->sequences == b->sequences && k->rows == b->rows)
+            return k->avoided ? find_larger(e, b) : k;
+    }
+    return NULL;
 }
 
 wf_status wf_bucket_find(wf_engine *e, int64_t tokens, int64_t sequences, int64_t rows,
                          const wf_bucket **out)
 {
     const wf_bucket b = size_of(e, tokens, sequences, rows);
-    for (int i = 0; i < e->buckets; i++) {
-        *out = &e->bucket[i];
-        if ((*out)->tokens == b.tokens && (*out)->sequences == b.sequences &&
-            (*out)->rows == b.rows)
-            return WF_OK;
-    }
-    wf_status status = add(e, b, out);
-    if (status == WF_ERR_MEMORY && (*out = find_larger(e, &b))) { /* slower, but it goes on */
+    wf_bucket *found = find(e, &b);
+    wf_status status = found ? WF_OK : add(e, b, &found);
+    if (status == WF_ERR_MEMORY && (found = find_larger(e, &b))) { /* slower, but it goes on */
         wf_ctx_clear(e->ctx);
-        return WF_OK;
+        status = WF_OK;
     }
-    return status;
+    WF_TRY(status);
+    found->turn = ++e->turn;
+    *out = found;
+    return WF_OK;
+}
+
+bool wf_bucket_avoid(wf_engine *e, const wf_bucket *b)
+{
+    const bool has_larger = b != e->bucket;
+    if (has_larger)
+        wf_ctx_clear(e->ctx);
+    e->bucket[b - e->bucket].avoided = has_larger;
+    for (int i = 0; !has_larger && i < e->buckets; i++) /* no size has memory now */
+        e->bucket[i].avoided = false;
+    return has_larger;
 }

@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "device/device.h"
 #include "infer/load.h"
 
@@ -34,6 +35,11 @@ int64_t wf_engine_most_tokens(const wf_engine *e)
 {
     int64_t most = e->chunk < e->limit * e->sequences ? e->chunk : e->limit * e->sequences;
     return most < e->sequences ? e->sequences : most;
+}
+
+int64_t wf_engine_whole_cache(int64_t sequences, int64_t context)
+{
+    return sequences * wf_pages_for(context) * WF_PAGE_TOKENS;
 }
 
 /* Pools of whole contexts hold `cache` tokens. Those of windows hold the windows of all sequences,
@@ -124,8 +130,7 @@ static wf_status choose(wf_engine *e, const wf_engine_options *o)
     if (!(e->step_ms > 0 && e->step_ms <= 1e9))
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "step_ms is %g, but must be more than 0 and at most 1e9", e->step_ms);
-    /* Sequences with different tokens share no page: each needs whole ones. */
-    int64_t cache = o->cache ? o->cache : e->sequences * wf_pages_for(e->context) * WF_PAGE_TOKENS;
+    int64_t cache = o->cache ? o->cache : wf_engine_whole_cache(e->sequences, e->context);
     if (cache < 1 || cache > WF_MOST_CACHE_TOKENS)
         return wf_fail(e->ctx, WF_ERR_USAGE,
                        "a cache of %lld tokens is outside the range of 1 to %d; use fewer "
@@ -177,8 +182,9 @@ static wf_status allocate(wf_engine *e)
         if (!e->table[i])
             return WF_ERR_MEMORY;
     }
-    const int threads = e->session->device->threads;
-    return wf_sample_rows_new(e->ctx, e->vocab, threads > 0 ? threads : 1, &e->sampling);
+    const int threads = e->session->device->threads; /* 0: the device computes without the host's */
+    return wf_sample_rows_new(e->ctx, e->vocab, threads > 0 ? threads : wf_threads_available(),
+                              &e->sampling);
 }
 
 static void release(wf_engine *e)

@@ -35,6 +35,9 @@
 /* Most tokens that pools can hold. */
 #define WF_MOST_CACHE_TOKENS (INT32_MAX / WF_PAGE_TOKENS * WF_PAGE_TOKENS)
 
+/* Most executables of an engine. Decode of 32 sequences with prompts between uses about 40. */
+#define WF_MOST_BUCKETS 128
+
 /* What an engine runs: the weights of a model's files, or those of a trainer. */
 typedef struct {
     wf_ctx *ctx;
@@ -50,6 +53,8 @@ typedef struct {
 typedef struct {
     int64_t tokens, sequences, rows;
     wf_exec *exec;
+    uint64_t turn; /* when it was last used: e->turn at that time */
+    bool avoided;  /* a run found no memory */
 } wf_bucket;
 
 struct wf_engine {
@@ -72,8 +77,9 @@ struct wf_engine {
     int64_t longest;                    /* most tokens of a sequence in one run */
     wf_pages pages[WF_MOST_CACHES];
     wf_prefix *prefix; /* NULL: nothing is reused */
-    wf_bucket *bucket; /* [buckets] */
+    wf_bucket *bucket; /* [buckets], the largest first */
     int buckets, bucket_room;
+    uint64_t turn; /* counts uses of buckets */
     wf_waitlist waitlist;
     wf_sequence **running; /* [running_count] by priority, then arrival */
     int64_t running_count;
@@ -159,6 +165,9 @@ wf_status wf_engine_attach_graph(const wf_engine_source *source, const wf_engine
  * its page pools, which are part of the states that wf_engine_plan reports. */
 wf_status wf_engine_limits(const wf_model *model, const wf_engine_options *options, int64_t *tokens,
                            size_t *kv_bytes);
+/* Returns the tokens of pools that hold so many whole contexts. Sequences
+ * with different tokens share no page: each needs whole ones. */
+int64_t wf_engine_whole_cache(int64_t sequences, int64_t context);
 /* Adds an event of the current step. */
 void wf_engine_report(wf_engine *e, wf_engine_event_kind kind, wf_sequence *s);
 /* Returns false if kv is no type of keys and values. */
@@ -176,9 +185,12 @@ wf_status wf_engine_identity(const wf_engine *e, uint64_t *out);
 
 /* Builds the graph of a run. */
 wf_status wf_bucket_graph(const wf_engine *e, const wf_bucket *size, wf_graph **out);
-/* Finds or compiles the executable for a run of these sizes. */
+/* Finds or compiles the executable for a run of these sizes. *out is valid until the next call. */
 wf_status wf_bucket_find(wf_engine *e, int64_t tokens, int64_t sequences, int64_t rows,
                          const wf_bucket **out);
+/* Call when a run found no memory: later runs use a larger executable. Returns false if it was the
+ * largest. */
+bool wf_bucket_avoid(wf_engine *e, const wf_bucket *b);
 /* The executable of the largest run. */
 wf_bucket wf_bucket_largest(const wf_engine *e);
 

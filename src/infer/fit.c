@@ -88,8 +88,9 @@ static wf_status try_context(const place *p, const wf_engine_options *wanted, in
         if (wanted->sequences)
             break;
     }
-    if (*fits && !wanted->cache && out->cache < out->sequences * context)
-        return grow_pools(p, out, out->sequences * context, m);
+    const int64_t whole = wf_engine_whole_cache(out->sequences, context);
+    if (*fits && !wanted->cache && out->cache < whole)
+        return grow_pools(p, out, whole, m);
     return WF_OK;
 }
 

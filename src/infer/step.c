@@ -47,7 +47,9 @@ static bool needs_logits(const wf_sequence *s)
            (s->logits || s->engine->mask.holes || wf_sampler_needs_logits(s->sampler));
 }
 
-/* Reads back as little as the sequences need: argmax and maximum, or all logits of some rows. */
+/* Reads back as little as the sequences need: argmax and maximum, or all logits of some rows. A run
+ * without rows reads one value, too: reading waits for the run, so that its time is measured, and
+ * reports its faults before its pages are used. */
 static wf_status read_rows(wf_engine *e, const wf_bucket *b)
 {
     const size_t row = (size_t)e->vocab * sizeof *e->logits;
@@ -62,19 +64,24 @@ static wf_status read_rows(wf_engine *e, const wf_bucket *b)
     if (first < end)
         WF_TRY(wf_exec_read_at(b->exec, "logits", (size_t)first * row, e->logits + first * e->vocab,
                                (size_t)(end - first) * row));
-    if (e->batch_rows == 0)
-        return WF_OK;
-    const size_t rows = (size_t)e->batch_rows;
+    const size_t rows = e->batch_rows > 0 ? (size_t)e->batch_rows : 1;
     WF_TRY(wf_exec_read_at(b->exec, "best", 0, e->best, rows * sizeof *e->best));
     return wf_exec_read_at(b->exec, "top", 0, e->top, rows * sizeof *e->top);
 }
 
+/* A device may allocate in the first run of an executable. If that finds no memory, a larger one
+ * runs. */
 static wf_status run(wf_engine *e)
 {
     const wf_bucket *b;
-    WF_TRY(wf_bucket_find(e, e->batch_tokens, e->batch_count, e->batch_rows, &b));
-    WF_TRY(launch(e, b));
-    return read_rows(e, b);
+    wf_status status;
+    do {
+        WF_TRY(wf_bucket_find(e, e->batch_tokens, e->batch_count, e->batch_rows, &b));
+        status = launch(e, b);
+        if (status == WF_OK)
+            status = read_rows(e, b);
+    } while (status == WF_ERR_MEMORY && wf_bucket_avoid(e, b));
+    return status;
 }
 
 /* ---- The next tokens ---- */
@@ -200,6 +207,8 @@ static void describe(wf_engine *e)
     last->sequences = e->batch_count;
     last->tokens = e->batch_tokens;
     last->rows = e->batch_rows;
+    for (int i = 0; i < e->caches.count; i++)
+        last->pages += wf_pages_used(&e->pages[i]);
     for (int64_t b = 0; b < e->batch_count; b++) {
         const wf_sequence *s = e->batch[b];
         if (s->take > 1 || s->cached < s->prompt)
