@@ -13,6 +13,10 @@
  * contents does not count; wf_prefix_join replaces it. So a child's page is never used while its
  * parent's is not, and pools evict children first.
  *
+ * Keys and values also depend on the weights and adapters, which are not part of a node: an engine has
+ * one model and one set of adapters as long as it lives. An engine whose requests name adapters must
+ * make them part of the key, beside the salt.
+ *
  * All memory is allocated by wf_prefix_new.
  */
 #ifndef WF_INFER_PREFIX_H
@@ -28,7 +32,7 @@ typedef enum {
 } wf_node_state;
 
 typedef struct {
-    uint64_t salt; /* nodes with different salts share nothing: model, adapters, user */
+    uint64_t salt; /* of the request; nodes with different salts share nothing */
     int32_t token[WF_PAGE_TOKENS];
     int32_t page[WF_MOST_CACHES]; /* -1: this cache's page was evicted */
     int32_t parent;               /* -1: the first page of a sequence */
