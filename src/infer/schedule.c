@@ -215,8 +215,8 @@ static bool preempt_after(wf_sequence *s, int64_t at, int64_t n)
     if (last == at)
         return false;
     for (int i = 0; i < e->caches.count; i++)
-        if (!wf_pages_suffice(&e->pages[i], &s->pages[i], first_page(s, i), wf_pages_for(s->cached + n),
-                              obtainable(e, i, at + 1, 0, &reused)))
+        if (!wf_pages_suffice(&e->pages[i], &s->pages[i], first_page(s, i),
+                              wf_pages_for(s->cached + n), obtainable(e, i, at + 1, 0, &reused)))
             return false;
     preempt(e->running[last]);
     return true;
