@@ -279,6 +279,12 @@ static void whole_contexts(void **state)
     run_models(*state, (const char *[]){"llama", "gpt2"}, (wf_kv[]){WF_KV_F16, WF_KV_F32}, 0);
 }
 
+/* Keys and values in blocks, of heads that are whole blocks. */
+static void blocks(void **state)
+{
+    run_models(*state, (const char *[]){"llama", "qwen3"}, (wf_kv[]){WF_KV_Q8_0, WF_KV_Q8_0}, 2);
+}
+
 static void windows(void **state)
 {
     run_models(*state, (const char *[]){"mistral", "olmo3"}, (wf_kv[]){WF_KV_F16, WF_KV_BF16}, 1);
@@ -288,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         wt_test(whole_contexts),
+        wt_test(blocks),
         wt_test(windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -653,11 +653,12 @@ static void many_waiting(void **state)
 typedef struct {
     uint64_t blocks, bytes;
     int files, buckets;
+    uint64_t compiling_ns; /* equal: it has the same executables */
 } holding;
 
 static holding look(wf_ctx *ctx, const wf_engine *e)
 {
-    holding h = {wt_live_blocks(ctx), ctx->mem.live_bytes, 0, e->buckets};
+    holding h = {wt_live_blocks(ctx), ctx->mem.live_bytes, 0, e->buckets, e->compiling_ns};
     DIR *open = opendir("/proc/self/fd");
     assert_non_null(open);
     while (readdir(open))
@@ -689,8 +690,40 @@ static void answer_many(wf_ctx *ctx, wf_engine *e, wf_rng *r, int n)
         wf_sequence_free(s[i]);
 }
 
+/* WEFT_RECORD=FILE: begins a record with the version of the program, which names the commit. */
+static FILE *begin_record(void)
+{
+    const char *path = getenv("WEFT_RECORD"), *program = getenv("WEFT_PROGRAM");
+    if (!path)
+        return NULL;
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_non_null(program);
+    fprintf(f, "{\"what\": \"engine, many sequences\", \"weft\": ");
+    char command[512], line[512];
+    snprintf(command, sizeof command, "'%s' version --json", program);
+    FILE *version = popen(command, "r");
+    assert_non_null(version);
+    while (fgets(line, sizeof line, version))
+        fputs(line, f);
+    assert_int_equal(pclose(version), 0);
+    fprintf(f, ", \"seed\": %llu, \"parts\": [", (unsigned long long)wt_seed());
+    return f;
+}
+
+static void record(FILE *f, int sequences, const holding *h, const wf_engine_stats *stats)
+{
+    if (f)
+        fprintf(f,
+                "\n {\"sequences\": %d, \"pages_used\": %lld, \"pages_cached\": %lld, "
+                "\"heap_blocks\": %llu, \"heap_bytes\": %llu, \"descriptors\": %d, "
+                "\"executables\": %d}",
+                sequences, (long long)stats->pages_used, (long long)stats->pages_cached,
+                (unsigned long long)h->blocks, (unsigned long long)h->bytes, h->files, h->buckets);
+}
+
 /* Pages, memory and file descriptors stay flat over many sequences, but for executables of runs that
- * did not occur before. WEFT_ALL_CASES: 10^5 sequences. */
+ * did not occur before. WEFT_ALL_CASES: 10^5 sequences. WEFT_RECORD=FILE writes what the engine holds. */
 static void many_sequences(void **state)
 {
     enum { PARTS = 10 };
@@ -701,21 +734,29 @@ static void many_sequences(void **state)
     int same = 0;
     wf_rng r;
     wf_rng_init(&r, wt_seed(), 60);
+    FILE *f = begin_record();
     for (int part = 0; part < PARTS; part++) {
         answer_many(*state, t.engine, &r, n / PARTS);
         const holding now = look(*state, t.engine);
-        if (part > 0 && now.buckets == before.buckets) {
+        const wf_engine_stats stats = stats_of(t.engine);
+        if (f && part > 0)
+            fputc(',', f);
+        record(f, (part + 1) * (n / PARTS), &now, &stats);
+        if (part > 0 && now.compiling_ns == before.compiling_ns) {
             assert_int_equal(now.blocks, before.blocks);
             assert_int_equal(now.bytes, before.bytes);
             same++;
         }
         assert_true(part == 0 || now.files == before.files);
         before = now;
-        wf_engine_stats stats = stats_of(t.engine);
         assert_int_equal(stats.pages_used, 0);
         assert_int_equal(stats.running + stats.waiting, 0);
     }
     assert_true(same > 0);
+    if (f) {
+        fputs("]}\n", f);
+        assert_int_equal(fclose(f), 0);
+    }
     wt_talker_close(&t);
 }
 
