@@ -87,6 +87,10 @@ static void configs(void **state)
          "no_rope_layer_interval must be at least 1"},
         {"phi3", "\"sliding_window\": 7", "\"sliding_window\": 0", FORMAT,
          "sliding_window must be at least 1"},
+        {"mistral", "\"sliding_window\": 7", "\"sliding_window\": 16777217", FORMAT,
+         "an attention window of 16777217 tokens is out of range"},
+        {"mistral", "\"num_attention_heads\": 4", "\"num_attention_heads\": 2097152", FORMAT,
+         "2097152 heads of 16 dimensions exceed the limit"},
         /* Rotary positions. */
         {"phi3-long", "\"short_factor\": [", "\"short_factor\": [1.5,", FORMAT,
          "rope_parameters.short_factor must list 3 factors"},
@@ -104,6 +108,12 @@ static void configs(void **state)
          "rope_type 'linear' is not supported; default and longrope are"},
         {"phi3", "\"partial_rotary_factor\": 1.0", "\"partial_rotary_factor\": 0.4", FORMAT,
          "cannot rotate 3 of the 8 dimensions of a head"},
+        {"olmo3", "\"sliding_window\": 8",
+         "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 8.0}, \"sliding_window\": 8",
+         UNSUPPORTED, "rope_scaling and rope_parameters.full_attention are both given; remove one"},
+        {"olmo3", "\"rope_parameters\": {",
+         "\"rope_parameters\": {\"rope_type\": \"default\"}, \"x\": {", UNSUPPORTED,
+         "rope_parameters must have the members full_attention and sliding_attention"},
         {"glm4", "\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 1.5", FORMAT,
          "partial_rotary_factor is 1.5; it must be above 0 and at most 1"},
         {"glm4", "\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 0", FORMAT,
@@ -161,6 +171,13 @@ typedef struct {
     const char *part;
 } gguf_row;
 
+/* A tensor of a GGUF file, [n] of f32. */
+typedef struct {
+    const char *fixture, *name;
+    float first; /* replaces its first value; 0: the file lacks the tensor */
+    const char *part;
+} tensor_row;
+
 static void write_row(wf_ctx *ctx, wf_gguf_writer *w, const gguf_row *row)
 {
     uint8_t bools[5];
@@ -178,24 +195,46 @@ static void write_row(wf_ctx *ctx, wf_gguf_writer *w, const gguf_row *row)
         wt_ok(ctx, wf_gguf_write_int(w, row->key, row->kind, (int64_t)row->value));
 }
 
-/* Writes a file again with one key replaced or added, and without Weft's own keys, which would
- * contradict it. */
-static void write_changed(wf_ctx *ctx, const wf_gguf *f, const gguf_row *row, const char *path)
+static void write_data(wf_ctx *ctx, wf_gguf_writer *w, const wf_stored *t, const float *first)
+{
+    char changed[256];
+    if (first) {
+        assert_true(t->bytes >= sizeof *first && t->bytes <= sizeof changed);
+        memcpy(changed, t->data, t->bytes);
+        memcpy(changed, first, sizeof *first);
+    }
+    wt_ok(ctx, wf_gguf_write_data(w, first ? changed : (const char *)t->data, t->bytes));
+}
+
+/* Writes a file again with one key replaced or added, or one tensor changed, and without Weft's own
+ * keys, which would contradict it. One of row and tensor is NULL. */
+static void write_changed(wf_ctx *ctx, const wf_gguf *f, const gguf_row *row,
+                          const tensor_row *tensor, const char *path)
 {
     const wf_store *s = &f->store;
     wf_gguf_writer *w;
     wt_ok(ctx, wf_gguf_write_new(ctx, path, NULL, &w));
     for (int i = 0; i < f->pairs; i++)
-        if (strcmp(f->pair[i].key, row->key) != 0 && strncmp(f->pair[i].key, "weft.", 5) != 0 &&
+        if ((!row || strcmp(f->pair[i].key, row->key) != 0) &&
+            strncmp(f->pair[i].key, "weft.", 5) != 0 &&
             strncmp(f->pair[i].key, "tokenizer.", 10) != 0)
             wt_ok(ctx, wf_gguf_write_pair(w, &f->pair[i]));
-    write_row(ctx, w, row);
-    for (int i = 0; i < s->count; i++)
-        wt_ok(ctx,
-              wf_gguf_write_tensor(w, s->tensor[i].name, s->tensor[i].type, &s->tensor[i].shape));
-    wt_ok(ctx, wf_gguf_write_begin(w));
-    for (int i = 0; i < s->count; i++)
-        wt_ok(ctx, wf_gguf_write_data(w, s->tensor[i].data, s->tensor[i].bytes));
+    if (row)
+        write_row(ctx, w, row);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int i = 0; i < s->count; i++) {
+            const wf_stored *t = &s->tensor[i];
+            const bool changed = tensor && strcmp(t->name, tensor->name) == 0;
+            if (changed && tensor->first == 0)
+                continue;
+            if (pass == 0)
+                wt_ok(ctx, wf_gguf_write_tensor(w, t->name, t->type, &t->shape));
+            else
+                write_data(ctx, w, t, changed ? &tensor->first : NULL);
+        }
+        if (pass == 0)
+            wt_ok(ctx, wf_gguf_write_begin(w));
+    }
     wt_ok(ctx, wf_gguf_write_end(w));
     wf_gguf_write_free(w);
 }
@@ -253,25 +292,44 @@ static const gguf_row gguf_rows[] = {
 };
 /* clang-format on */
 
-static void gguf_keys(void **state)
+static const tensor_row tensor_rows[] = {
+    {"phi3-long", "rope_factors_short.weight", 0,
+     "has only one of rope_factors_short.weight and rope_factors_long.weight"},
+    {"phi3-long", "rope_factors_long.weight", 0, "has only one of"},
+    {"phi3-long", "rope_factors_long.weight", NAN, "rope_factors_long.weight contains nan"},
+    {"phi3-long", "rope_factors_short.weight", -1, "rope_factors_short.weight contains -1"},
+    {"llama", "rope_freqs.weight", INFINITY, "rope_freqs.weight contains inf"},
+};
+
+/* Writes a fixture as a GGUF file, changes it, and fails unless the copy is refused. */
+static void refuses_gguf(wf_ctx *ctx, const char *fixture, const gguf_row *row,
+                         const tensor_row *tensor, wf_status status, const char *part)
 {
-    wf_ctx *ctx = *state;
+    char path[256];
+    wt_scratch s;
+    wf_model *m;
+    wf_gguf *f;
+    wt_scratch_make(&s);
+    snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", fixture);
+    wt_ok(ctx, wf_model_open(ctx, path, &m));
+    wt_ok(ctx, wf_model_convert(m, ctx, wt_path(&s, "good.gguf"), NULL));
+    wf_model_close(m);
+    wt_ok(ctx, wf_gguf_open(ctx, wt_path(&s, "good.gguf"), &f));
+    write_changed(ctx, f, row, tensor, wt_path(&s, "bad.gguf"));
+    wf_gguf_close(f);
+    wt_fails(ctx, wf_model_open(ctx, wt_path(&s, "bad.gguf"), &m), status, part);
+    wt_scratch_remove(&s);
+}
+
+static void gguf_files(void **state)
+{
     for (size_t i = 0; i < sizeof gguf_rows / sizeof *gguf_rows; i++) {
         const gguf_row *row = &gguf_rows[i];
-        char path[256];
-        wt_scratch s;
-        wf_model *m;
-        wf_gguf *f;
-        wt_scratch_make(&s);
-        snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", row->fixture);
-        wt_ok(ctx, wf_model_open(ctx, path, &m));
-        wt_ok(ctx, wf_model_convert(m, ctx, wt_path(&s, "good.gguf"), NULL));
-        wf_model_close(m);
-        wt_ok(ctx, wf_gguf_open(ctx, wt_path(&s, "good.gguf"), &f));
-        write_changed(ctx, f, row, wt_path(&s, "bad.gguf"));
-        wf_gguf_close(f);
-        wt_fails(ctx, wf_model_open(ctx, wt_path(&s, "bad.gguf"), &m), row->status, row->part);
-        wt_scratch_remove(&s);
+        refuses_gguf(*state, row->fixture, row, NULL, row->status, row->part);
+    }
+    for (size_t i = 0; i < sizeof tensor_rows / sizeof *tensor_rows; i++) {
+        const tensor_row *row = &tensor_rows[i];
+        refuses_gguf(*state, row->fixture, NULL, row, FORMAT, row->part);
     }
 }
 
@@ -337,7 +395,7 @@ static void shared_keys(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {wt_test(configs), wt_test(gguf_keys),
+    const struct CMUnitTest tests[] = {wt_test(configs), wt_test(gguf_files),
                                        wt_test(unknown_architecture), wt_test(shared_keys)};
     return cmocka_run_group_tests_name("families_bad", tests, NULL, NULL);
 }
