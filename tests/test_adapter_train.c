@@ -176,14 +176,20 @@ static void compare_slope(bench *b, int i, const char *what)
     free(d);
 }
 
-/* Gradients flow through plain and quantized weights into the adapter. */
+#define TYPE_NAME(A, NAME, name, ...) #name,
+static const char *const types[] = {"f32", WF_QUANT_TABLE(TYPE_NAME, )};
+enum { TYPES = sizeof types / sizeof *types };
+
+/* Gradients flow through plain and quantized weights into the adapter. Rows of the model have whole
+ * blocks of every type. */
 static void gradients(void **state)
 {
-    static const char *const types[] = {"f32", "q8_0", "q4_K"};
     wf_ctx *ctx = *state;
+    const int cases = wt_cases(TYPES);
     wt_scratch s;
     wt_scratch_make(&s);
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+    for (int c = 0; c < cases; c++) {
+        const int t = (int)((wt_seed() + (uint64_t)c) % TYPES);
         wf_model *m;
         const wf_convert_options o = {.type = types[t], .pure = true};
         wt_ok(ctx, wf_model_open(ctx, WT_MODELS_FOLDER "/llama", &m));
