@@ -56,17 +56,17 @@ static int64_t first_page(const wf_engine *e, int cache, int64_t count)
  * at the end. */
 static bool next_pool(const wf_engine *e, int64_t count, int64_t *at, pool *out)
 {
-    for (; *at < 2 * e->source.config->layers; ++*at) {
-        const wf_layer *l = wf_config_layer(e->source.config, *at / 2);
-        const bool values = *at % 2 != 0;
+    for (; *at < WF_MOST_POOLS * e->source.config->layers; ++*at) {
+        const wf_layer *l = wf_config_layer(e->source.config, *at / WF_MOST_POOLS);
+        const int which = (int)(*at % WF_MOST_POOLS);
+        wf_pool_row row[WF_MOST_POOLS];
         out->cache = wf_caches_find(&e->caches, l);
         out->first = first_page(e, out->cache, count);
-        if (l->shares != 0 || out->first == count)
+        if (which >= wf_layer_pools(l, row) || out->first == count)
             continue;
-        wf_pool_name(out->name, *at / 2, values);
-        out->shape = (wf_dims){.n = 4,
-                               .d = {count - out->first, WF_PAGE_TOKENS, l->kv_heads,
-                                     values ? l->value_dim : l->key_dim}};
+        wf_pool_name(out->name, *at / WF_MOST_POOLS, which);
+        out->shape = (wf_dims){
+            .n = 4, .d = {count - out->first, WF_PAGE_TOKENS, row[which].heads, row[which].dim}};
         out->bytes = wf_type_bytes(e->kv, wf_dims_count(&out->shape) / out->shape.d[0]);
         ++*at;
         return true;

@@ -49,14 +49,14 @@ static void choose_pools(wf_engine *e, int64_t cache)
     const int64_t whole = wf_pages_for(cache);
     wf_config_caches(e->source.config, &e->caches);
     for (int i = 0; i < e->caches.count; i++)
-        if (e->caches.cache[i].kind == WF_CACHE_WHOLE && whole * WF_PAGE_TOKENS < e->limit)
+        if (wf_cache_keeps(&e->caches.cache[i]) && whole * WF_PAGE_TOKENS < e->limit)
             e->limit = whole * WF_PAGE_TOKENS;
     const int64_t each = wf_pages_for(e->limit), tokens = wf_engine_most_tokens(e);
     e->longest = tokens < e->limit ? tokens : e->limit;
     for (int i = 0; i < e->caches.count; i++) {
         const wf_cache *cache_i = &e->caches.cache[i];
         int64_t pool = whole;
-        if (cache_i->kind == WF_CACHE_WINDOW) {
+        if (!wf_cache_keeps(cache_i)) {
             int64_t one =
                 wf_cache_most_pages(cache_i, WF_PAGE_TOKENS, each, e->longest) + WINDOW_SLACK;
             pool = e->sequences * one < whole ? e->sequences * one : whole;
@@ -218,7 +218,7 @@ static wf_status begin(wf_engine *e, const wf_engine_source *source, const wf_en
 static wf_status make_prefix(wf_engine *e)
 {
     int64_t more = 0;
-    if (e->caches.cache[0].kind == WF_CACHE_WINDOW) {
+    if (!wf_cache_keeps(&e->caches.cache[0])) {
         more = e->sequences * e->size[0].pages;
         more = more < MOST_NODES ? more : MOST_NODES;
         more = more > e->size[0].pages ? more : e->size[0].pages;

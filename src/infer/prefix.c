@@ -190,7 +190,7 @@ static void page_lost(void *user, int32_t node)
     const wf_prefix_pool *pool = user;
     wf_prefix *p = pool->prefix;
     p->node[node].page[pool->cache] = -1;
-    if (p->caches.cache[pool->cache].kind == WF_CACHE_WHOLE) {
+    if (wf_cache_keeps(&p->caches.cache[pool->cache])) {
         wf_assert(p->node[node].child < 0);
         cut(p, node);
     } else
@@ -204,7 +204,7 @@ static void check_place(const wf_prefix *p, int32_t node)
 {
     for (int i = 0; node >= 0 && i < p->caches.count; i++)
         wf_assert(
-            p->caches.cache[i].kind != WF_CACHE_WHOLE ||
+            !wf_cache_keeps(&p->caches.cache[i]) ||
             (p->node[node].page[i] >= 0 && p->pages[i].page[p->node[node].page[i]].holders > 0));
 }
 

@@ -73,17 +73,20 @@ wf_value *wf_part_rope(wf_builder *b, wf_value *x)
                    wf_rope_magnitude(rope));
 }
 
-/* Appends k or v [N, Hk, D] to the layer's page pool and returns the pool's new version. */
-static wf_value *keep(wf_builder *b, wf_value *x, bool values)
+/* Appends k or v [N, Hk, D] to the layer's page pool and returns the pool's new version. `which` is
+ * the pool's index in wf_layer_pools. */
+static wf_value *keep(wf_builder *b, wf_value *x, int which)
 {
     const wf_layer *l = wf_builder_layer(b);
     int cache = wf_caches_find(&b->caches, l);
     const wf_cache_size *size = &b->options->cache[cache];
+    wf_pool_row row[WF_MOST_POOLS];
     char name[WF_POOL_NAME];
-    wf_pool_name(name, b->layer, values);
+    wf_layer_pools(l, row);
+    wf_pool_name(name, b->layer, which);
     wf_value *pool =
         wf_state(b->g, name, b->options->kv, 4,
-                 (int64_t[]){size->pool, size->page, l->kv_heads, x ? wf_dims_last(&x->shape) : 0});
+                 (int64_t[]){size->pool, size->page, row[which].heads, row[which].dim});
     return wf_kv_append(b->g, pool, x, b->seq_start, b->positions, b->table[cache]);
 }
 
@@ -96,7 +99,7 @@ static wf_layer_keys find_keys(wf_builder *b, wf_value *k, wf_value *v)
         return b->keys[b->layer - l->shares];
     wf_layer_keys keys = {k, v};
     if (b->options->form != WF_FORM_TRAIN) {
-        wf_value *k_pool = keep(b, k, false), *v_pool = keep(b, v, true);
+        wf_value *k_pool = keep(b, k, 0), *v_pool = keep(b, v, 1);
         if (b->options->form == WF_FORM_STEP)
             keys = (wf_layer_keys){k_pool, v_pool};
     }
@@ -216,9 +219,9 @@ const char *wf_rope_state(int which)
     return names[which];
 }
 
-void wf_pool_name(char to[WF_POOL_NAME], int64_t layer, bool values)
+void wf_pool_name(char to[WF_POOL_NAME], int64_t layer, int which)
 {
-    snprintf(to, WF_POOL_NAME, POOL "%d.%s", (int)layer, values ? "v" : "k");
+    snprintf(to, WF_POOL_NAME, POOL "%d.%c", (int)layer, "kv"[which]);
 }
 
 bool wf_is_pool(const char *state)

@@ -93,9 +93,9 @@ wf_value *wf_model_graph(wf_graph *g, const wf_config *config, const wf_build_op
 const wf_layer *wf_builder_layer(const wf_builder *b);
 /* Returns the name of the input with the page table of a cache. */
 const char *wf_table_input(int cache);
-/* Writes the name of a layer's page pool, of its keys or its values: kv.LAYER.k, kv.LAYER.v. */
+/* Writes the name of a layer's page pool, number 0 or 1: kv.LAYER.k, kv.LAYER.v. */
 #define WF_POOL_NAME 32 /* bytes */
-void wf_pool_name(char to[WF_POOL_NAME], int64_t layer, bool values);
+void wf_pool_name(char to[WF_POOL_NAME], int64_t layer, int which);
 /* Returns whether a state has this name because it is a page pool. */
 bool wf_is_pool(const char *state);
 /* Returns the name of the state with the frequencies of config.rope[which]. */

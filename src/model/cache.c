@@ -46,6 +46,21 @@ int wf_caches_find(const wf_caches *k, const wf_layer *layer)
     return i;
 }
 
+int wf_layer_pools(const wf_layer *l, wf_pool_row row[WF_MOST_POOLS])
+{
+    if (l->shares != 0)
+        return 0;
+    row[0] = (wf_pool_row){l->kv_heads, l->key_dim};
+    row[1] = (wf_pool_row){l->kv_heads, l->value_dim};
+    return 2;
+}
+
+bool wf_cache_keeps(const wf_cache *k)
+{
+    static const bool keeps[] = {[WF_CACHE_WHOLE] = true, [WF_CACHE_WINDOW] = false};
+    return keeps[k->kind];
+}
+
 size_t wf_config_cache_bytes(const wf_config *c, const wf_caches *k, const wf_cache_size *size,
                              wf_type type)
 {
@@ -53,16 +68,16 @@ size_t wf_config_cache_bytes(const wf_config *c, const wf_caches *k, const wf_ca
     for (int64_t i = 0; i < c->layers; i++) {
         const wf_layer *l = wf_config_layer(c, i);
         const wf_cache_size *s = &size[wf_caches_find(k, l)];
-        if (l->shares == 0)
-            bytes += wf_type_bytes(type, l->kv_heads * (l->key_dim + l->value_dim)) *
-                     (size_t)(s->pool * s->page);
+        wf_pool_row row[WF_MOST_POOLS];
+        for (int n = wf_layer_pools(l, row); n-- > 0;)
+            bytes += wf_type_bytes(type, row[n].heads * row[n].dim) * (size_t)(s->pool * s->page);
     }
     return bytes;
 }
 
 int64_t wf_cache_first_page(const wf_cache *k, int64_t page, int64_t position)
 {
-    int64_t first = k->kind == WF_CACHE_WINDOW ? position - k->window + 1 : 0;
+    int64_t first = wf_cache_keeps(k) ? 0 : position - k->window + 1;
     return first > 0 ? first / page : 0;
 }
 
@@ -70,7 +85,7 @@ int64_t wf_cache_first_page(const wf_cache *k, int64_t page, int64_t position)
  * These occupy most pages if the first is the last of its page; the others then begin a page. */
 int64_t wf_cache_most_pages(const wf_cache *k, int64_t page, int64_t pages, int64_t run)
 {
-    if (k->kind == WF_CACHE_WHOLE)
+    if (wf_cache_keeps(k))
         return pages;
     int64_t others = k->window - 1 + run - 1, most = 1 + (others + page - 1) / page;
     return most < pages ? most : pages;

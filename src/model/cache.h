@@ -13,8 +13,8 @@
 
 #define WF_MOST_CACHES 4
 
-/* Compressed keys (MLA) and recurrent states would be further kinds: the first in pages of another
- * row size, the second in one slot per sequence instead of pages. */
+/* Compressed keys (MLA) and recurrent states would be further kinds: docs/architecture.md says where
+ * they attach. */
 typedef enum {
     WF_CACHE_WHOLE, /* keys and values of all tokens */
     WF_CACHE_WINDOW /* keys and values of the window; pages behind it return to the pool */
@@ -24,6 +24,12 @@ typedef struct {
     wf_cache_kind kind;
     int64_t window; /* tokens that a token sees, itself included; 0: all (WF_CACHE_WHOLE) */
 } wf_cache;
+
+/* What a layer stores of each token in one of its page pools: [heads, dim] elements. */
+typedef struct {
+    int64_t heads, dim;
+} wf_pool_row;
+#define WF_MOST_POOLS 2 /* of a layer */
 
 typedef struct {
     wf_cache cache[WF_MOST_CACHES]; /* the whole context first, if a layer needs it */
@@ -42,6 +48,11 @@ typedef struct {
 bool wf_config_caches(const wf_config *c, wf_caches *out);
 /* Returns the index of a layer's cache. */
 int wf_caches_find(const wf_caches *caches, const wf_layer *layer);
+/* Lists the pools of a layer, keys first. Returns their number, 0 if it shares those of another. */
+int wf_layer_pools(const wf_layer *layer, wf_pool_row row[WF_MOST_POOLS]);
+/* Returns whether sequences hold the pages of all their tokens. Otherwise pages return to the pool
+ * before the sequence ends, and a node of the prefix cache may lose its page before its children. */
+bool wf_cache_keeps(const wf_cache *cache);
 /* Returns the bytes of the pools of all layers; size[i] belongs to caches->cache[i]. */
 size_t wf_config_cache_bytes(const wf_config *c, const wf_caches *caches, const wf_cache_size *size,
                              wf_type type);
