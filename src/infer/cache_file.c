@@ -362,20 +362,29 @@ static wf_status restore(saved *f, size_t *tokens)
     return WF_OK;
 }
 
-wf_status wf_engine_restore(wf_engine *e, const char *path, size_t *tokens)
+wf_status wf_engine_restore_file(wf_engine *e, wf_gguf *file, const char *path, size_t *tokens)
 {
-    saved f = {.e = e, .path = path};
+    saved f = {.e = e, .file = file, .path = path};
     size_t count = 0;
-    if (tokens)
-        *tokens = 0;
-    WF_TRY(check_engine(e));
-    WF_TRY(wf_gguf_open(e->ctx, path, &f.file));
     wf_status status = restore(&f, &count);
     for (int i = 0; i < e->caches.count; i++) /* pages in the prefix cache keep their contents */
         wf_pages_drop(&e->pages[i], &f.pages[i]);
     wf_mem_free(e->ctx, f.token);
-    wf_gguf_close(f.file);
-    if (tokens && status == WF_OK)
+    *tokens = status == WF_OK ? count : 0;
+    return status;
+}
+
+wf_status wf_engine_restore(wf_engine *e, const char *path, size_t *tokens)
+{
+    wf_gguf *file;
+    size_t count;
+    if (tokens)
+        *tokens = 0;
+    WF_TRY(check_engine(e));
+    WF_TRY(wf_gguf_open(e->ctx, path, &file));
+    wf_status status = wf_engine_restore_file(e, file, path, &count);
+    wf_gguf_close(file);
+    if (tokens)
         *tokens = count;
     return status;
 }

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* gguf.c - GGUF files: keys and tensors, then the configuration and, if present, the tokenizer. */
+/* gguf.c - GGUF files: keys and tensors, then the configuration, all weights if the file is a whole
+ * model, and the tokenizer if it has one. */
 #include "fuzz_text.h"
 
-#include "model/config.h"
+#include "base/mem.h"
+#include "model/model.h"
+
+#define MOST_BYTES (1 << 20) /* of a weight */
 
 /* Reads each value through every accessor. */
 static void look(wf_gguf *f)
@@ -40,20 +44,47 @@ static void look(wf_gguf *f)
     }
 }
 
+/* Reads a weight in the form that its state has. */
+static void read_weight(wf_ctx *ctx, const wf_model_weight_info *w)
+{
+    const size_t bytes = wf_type_bytes(w->type, wf_dims_count(&w->shape));
+    fuzz_check(w->sources > 0 && bytes > 0);
+    if (bytes > MOST_BYTES)
+        return;
+    uint8_t *to = malloc(bytes);
+    fuzz_check(to != NULL);
+    if (fuzz_ok(ctx, wf_weight_read(ctx, w, to)))
+        fuzz_touch(to, bytes);
+    free(to);
+}
+
+/* Binds the weights as wf_model_open does. */
+static void open_model(wf_ctx *ctx, wf_gguf *f)
+{
+    wf_model m = {.ctx = ctx, .path = (char[]){"input"}, .gguf = f, .store = &f->store};
+    const wf_stored *table = wf_store_find(&f->store, "token_embd.weight");
+    wf_arena_init(&m.arena, ctx);
+    if (wf_config_from_gguf(&m.arena, "input", f, &m.config) == WF_OK) {
+        for (int64_t i = 0; i < m.config.layers; i++)
+            fuzz_check(wf_config_layer(&m.config, i)->window >= 0);
+        if (m.config.vocab == 0 && table && table->shape.n == 2)
+            m.config.vocab = table->shape.d[0];
+        if (m.config.vocab > 0 && m.config.vocab <= INT32_MAX && wf_model_bind(&m) == WF_OK)
+            for (int i = 0; i < m.weights; i++)
+                read_weight(ctx, &m.weight[i]);
+    }
+    wf_mem_free(ctx, m.weight);
+    wf_arena_free(&m.arena);
+}
+
 static void run(wf_ctx *ctx, const uint8_t *data, size_t size)
 {
     wf_gguf *f;
-    wf_arena arena;
-    wf_config config;
     wf_tokenizer *t;
     if (wf_gguf_read(ctx, "input", data, size, &f) != WF_OK)
         return;
     look(f);
-    wf_arena_init(&arena, ctx);
-    if (wf_config_from_gguf(&arena, "input", f, &config) == WF_OK)
-        for (int64_t i = 0; i < config.layers; i++)
-            fuzz_check(wf_config_layer(&config, i)->window >= 0);
-    wf_arena_free(&arena);
+    open_model(ctx, f);
     wf_status made = wf_tokenizer_from_gguf(f, &t);
     wf_gguf_close(f);
     if (made == WF_OK) {

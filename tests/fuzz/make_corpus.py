@@ -258,6 +258,8 @@ def make_gguf():
     write("gguf", "gpt2-bytes", gguf(byte_vocab("smollm", letters())))
     for name, row in later_gguf():
         write("gguf", name, row)
+    for name, row in models():
+        write("gguf", "model-" + name, row)
 
 
 def later_gguf():
@@ -281,6 +283,102 @@ def later_gguf():
     yield "cohere2", gguf(sizes("cohere2", "attention.layer_norm_epsilon") + [
         ("cohere2.attention.sliding_window", U32, 8), ("cohere2.attention.sliding_window_pattern", U32, 2),
         ("cohere2.logit_scale", F32, 0.25)])
+
+
+# ---- Whole models, with few bytes ----
+
+def model(arch, fused=False, fused_mlp=False, norms=("attn_norm", "ffn_norm"), matrix=2, bias=False, tied=True,
+          layers=1, keys=(), q_norm=(), gate=True, positions=False):
+    """matrix: 1 for f16, 8 for q8_0, 2 for q4_0, whose columns are multiples of 32."""
+    size = {1: lambda n: 2 * n, 8: lambda n: n // 32 * 34, 2: lambda n: n // 32 * 18}[matrix]
+    width = hidden = 4 if matrix == 1 else 32
+    heads, kv, dim, vocab, context = 2, 1, width // 2, 3, 4
+    kv = heads if bias else kv
+    eps = "attention.layer_norm_epsilon" if arch in ("gpt2", "cohere2") else "attention.layer_norm_rms_epsilon"
+    pairs = [("general.architecture", STRING, arch)] + [(arch + "." + key, U32, n) for key, n in (
+        ("block_count", layers), ("context_length", context), ("embedding_length", width),
+        ("feed_forward_length", hidden), ("attention.head_count", heads), ("attention.head_count_kv", kv))]
+    pairs += [(arch + "." + eps, F32, 1e-5)] + [(arch + "." + key, kind, x) for key, kind, x in keys]
+    tensors = []
+
+    def vector(name, n):
+        tensors.append((name, [n], 0, struct.pack("<%df" % n, *[1] * n)))
+
+    def linear(name, columns, rows):
+        tensors.append((name + ".weight", [columns, rows], matrix, bytes(size(columns * rows))))
+        if bias:
+            vector(name + ".bias", rows)
+
+    def norm(name, n):
+        vector(name + ".weight", n)
+        if arch == "gpt2":
+            vector(name + ".bias", n)
+
+    tensors.append(("token_embd.weight", [width, vocab], matrix, bytes(size(width * vocab))))
+    if positions:
+        tensors.append(("position_embd.weight", [width, context], matrix, bytes(size(width * context))))
+    for i in range(layers):
+        at = "blk.%d." % i
+        q, k = heads * dim, kv * dim
+        for name in norms:
+            norm(at + name, width)
+        for name, n in zip(q_norm, (q, k)):
+            norm(at + name, n)
+        for name, columns, rows in ([("attn_qkv", width, q + 2 * k)] if fused else
+                                    [("attn_q", width, q), ("attn_k", width, k), ("attn_v", width, k)]):
+            linear(at + name, columns, rows)
+        linear(at + "attn_output", q, width)
+        if gate and not fused_mlp:
+            linear(at + "ffn_gate", width, hidden)
+        linear(at + "ffn_up", width, hidden * (2 if fused_mlp else 1))
+        linear(at + "ffn_down", hidden, width)
+    norm("output_norm", width)
+    if not tied:
+        tensors.append(("output.weight", [width, vocab], matrix, bytes(size(width * vocab))))
+    return gguf(pairs, tensors)
+
+
+def models():
+    post = ("post_attention_norm", "post_ffw_norm")
+    yield "llama", model("llama", tied=False, matrix=1, layers=2)
+    yield "gpt2", model("gpt2", fused=True, bias=True, gate=False, positions=True, matrix=1)
+    yield "phi3", model("phi3", fused=True, fused_mlp=True, matrix=1, tied=False)
+    yield "phi3-split", model("phi3", fused_mlp=True, matrix=1, tied=False)
+    yield "olmo2", model("olmo2", norms=post, q_norm=("attn_q_norm", "attn_k_norm"), matrix=1, tied=False)
+    yield "smollm3", model("smollm3", matrix=8)
+    yield "granite", model("granite", matrix=2, keys=[("logit_scale", F32, 0.5)])
+    yield "cohere2", model("cohere2", norms=("attn_norm",), matrix=1, keys=[
+        ("attention.sliding_window", U32, 8), ("logit_scale", F32, 0.25)])
+    yield "missing", model("llama", tied=False, matrix=1)[:-60]
+
+
+# ---- Keys and values of the fixture olmo3: 4 layers, the last without a window of 8 tokens ----
+
+def cache(pages, tokens=None, salt=0, keys=(), window=8, drop=None):
+    first = max(0, pages * 16 - window + 1) // 16
+    pairs = [("general.type", STRING, "weft.cache"), ("weft.cache.version", U32, 1),
+             ("weft.cache.identity", I64, 0), ("weft.cache.salt", I64, salt),
+             ("weft.cache.tokens", I32, list(range(3, 3 + 16 * pages)) if tokens is None else tokens)]
+    tensors = []
+    for layer in range(4):
+        have = pages if layer == 3 else pages - first
+        for part in "kv":
+            name = "kv.%d.%s" % (layer, part)
+            if have and name != drop:
+                tensors.append((name, [8, 2, 16, have], 1, bytes(2 * 8 * 2 * 16 * have)))
+    return gguf(pairs + list(keys), tensors + [("checksum", [2], 26, bytes(8))])
+
+
+def make_caches():
+    write("cache", "one", cache(1))
+    write("cache", "two", cache(2, salt=-7))
+    write("cache", "most", cache(3))
+    write("cache", "too-many", cache(5))
+    write("cache", "token", cache(1, tokens=[3] * 15 + [288]))
+    write("cache", "part", cache(1, tokens=[3] * 17))
+    write("cache", "none", cache(1, tokens=[]))
+    write("cache", "key", cache(1, keys=[("weft.cache.other", U32, 1)]))
+    write("cache", "missing", cache(1, drop="kv.2.v"))
 
 
 def make_imatrix():
@@ -517,6 +615,7 @@ def main():
             write("tokenizer", name + "-config", compact(value_) + "\0" + compact(CONFIG))
     make_gguf()
     make_imatrix()
+    make_caches()
     make_safetensors()
     make_shards()
     make_configs()
