@@ -206,12 +206,16 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         weft_test_on(${set} quant_packed test_quant_packed)
         weft_test_on(${set} engine test_engine)
         weft_test_on(${set} kv_blocks test_kv_blocks)
-        # The test "engine" asks all requests of the best set, and these ask a sixth of them.
+        weft_test_on(${set} exact test_exact)
+        # The tests "engine" and "exact" run all cases of the best set, and these a share of them.
         set_property(TEST engine_${set} APPEND PROPERTY ENVIRONMENT WEFT_ENGINE_SHARE=6)
-        add_test(NAME engine_${set}_long
-            COMMAND tests/with_cpu.sh ${set} $<TARGET_FILE:test_engine> WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-        set_tests_properties(engine_${set}_long PROPERTIES TIMEOUT 7200 LABELS long SKIP_RETURN_CODE 77
-            ENVIRONMENT "${environment}")
+        set_property(TEST exact_${set} APPEND PROPERTY ENVIRONMENT WEFT_EXACT_SAMPLE=1)
+        foreach(name IN ITEMS engine exact)
+            add_test(NAME ${name}_${set}_long
+                COMMAND tests/with_cpu.sh ${set} $<TARGET_FILE:test_${name}> WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+            set_tests_properties(${name}_${set}_long PROPERTIES TIMEOUT 7200 LABELS long SKIP_RETURN_CODE 77
+                ENVIRONMENT "${environment}")
+        endforeach()
     endforeach()
 endif()
 
