@@ -341,6 +341,7 @@ wf_status wf_job_run(wf_job *j)
     j->first = NULL;
     WF_TRY(wf_job_build(j, "building", 0, &c));
     if (!c || !listed(j->device, c->node)) {
+        j->total->skipped += c != NULL;
         wf_case_free(c);
         return WF_OK;
     }

@@ -17,7 +17,7 @@ typedef struct {
     const char *op; /* static string */
     int cases;      /* variant and type pairs that ran */
     int checks;     /* comparisons in these cases */
-    int skipped;    /* optional combinations of types that the device lacks */
+    int skipped;    /* combinations of types that the device lacks */
     int failures;
     double worst;     /* largest error / bound of the checks that passed; at most 1 */
     char first[1024]; /* message of the first failure; "": none */
