@@ -183,8 +183,8 @@ wf_status wf_engine_identity(const wf_engine *e, uint64_t *out);
 
 /* ---- cache_file.c ---- */
 
-/* Does the same as wf_engine_restore from an opened file; `path` names it in errors. The engine must
- * have a prefix cache. */
+/* Does the same as wf_engine_restore from an opened file, usually of the engine's context; `path` names
+ * it in errors. The engine must have a prefix cache. */
 wf_status wf_engine_restore_file(wf_engine *e, wf_gguf *file, const char *path, size_t *tokens);
 
 /* ---- bucket.c ---- */

@@ -354,11 +354,11 @@ def models():
 
 # ---- Keys and values of the fixture olmo3: 4 layers, the last without a window of 8 tokens ----
 
-def cache(pages, tokens=None, salt=0, keys=(), window=8, drop=None):
+def cache(pages, tokens=None, salt=0, keys=(), window=8, drop=None, kind=I32):
     first = max(0, pages * 16 - window + 1) // 16
     pairs = [("general.type", STRING, "weft.cache"), ("weft.cache.version", U32, 1),
              ("weft.cache.identity", I64, 0), ("weft.cache.salt", I64, salt),
-             ("weft.cache.tokens", I32, list(range(3, 3 + 16 * pages)) if tokens is None else tokens)]
+             ("weft.cache.tokens", kind, list(range(3, 3 + 16 * pages)) if tokens is None else tokens)]
     tensors = []
     for layer in range(4):
         have = pages if layer == 3 else pages - first
@@ -378,6 +378,7 @@ def make_caches():
     write("cache", "part", cache(1, tokens=[3] * 17))
     write("cache", "none", cache(1, tokens=[]))
     write("cache", "key", cache(1, keys=[("weft.cache.other", U32, 1)]))
+    write("cache", "kind", cache(1, kind=F32))
     write("cache", "missing", cache(1, drop="kv.2.v"))
 
 
