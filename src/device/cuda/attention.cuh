@@ -4,7 +4,7 @@
  * and keys. Covers all that the ops allow: mixed types, any head size, positions in any order, page
  * pools.
  *
- * Both forward kernels, attention.cu and attention_few.cu, sum in one order. So the bits of a query
+ * The forward kernels, attention.cu, attention_few.cu and attention_parts.cu, sum in one order. So the bits of a query
  * depend only on the query and on the keys and values that it sees, not on the other queries of the
  * run, which decide the kernel. Keys are counted from the first one of the sequence and divided
  * into groups of WF_ATTENTION_GROUP:
@@ -142,6 +142,36 @@ static __device__ __forceinline__ bool wf_attention_sees(const wf_attention_prob
                                                          int64_t query, int64_t key)
 {
     return !(a.causal && key > query) && !(a.window > 0 && query - key >= a.window);
+}
+
+/* Offsets of key j in k and v; negative if the token cannot see it. An invalid page is a fault. */
+static __device__ __forceinline__ longlong2 wf_attention_key(const wf_attention_problem &a,
+                                                             const wf_attention_stretch &s,
+                                                             int kv_head, int position, int64_t j)
+{
+    int64_t page = 0, row = s.begin + j;
+    if (!wf_attention_sees(a, position, a.table ? j : a.positions[row]))
+        return make_longlong2(-1, -1);
+    if (a.table) {
+        page = a.table[s.sequence * a.table_row + j / a.page];
+        row = j % a.page;
+    }
+    if (a.table && (page < 0 || page >= a.pool)) {
+        wf_fault(a.fault, WF_CUDA_FAULT_PAGE, s.sequence * (a.longest / a.page) + j / a.page,
+                 (int32_t)page);
+        return make_longlong2(-1, -1);
+    }
+    return make_longlong2(wf_attention_offset(a.k, page, row, kv_head),
+                          wf_attention_offset(a.v, page, row, kv_head));
+}
+
+/* The first key of the first group that the token may see: groups behind its window change nothing. */
+static __device__ __forceinline__ int64_t wf_attention_first(const wf_attention_problem &a,
+                                                             int token)
+{
+    const int64_t behind = a.positions[token] - a.window + 1;
+    return a.table && a.window > 0 && behind > 0 ? behind / WF_ATTENTION_GROUP * WF_ATTENTION_GROUP
+                                                 : 0;
 }
 
 /* ---- Online softmax ----

@@ -28,34 +28,6 @@ template <int PARTS> struct shared {
     float value[2][WARPS][32 * PARTS];
 };
 
-/* Offsets of key j in k and v; negative if the token cannot see it. An invalid page is a fault. */
-static __device__ __forceinline__ longlong2 find_key(const wf_attention_problem &a,
-                                                     const wf_attention_stretch &s, int kv_head,
-                                                     int position, int64_t j)
-{
-    int64_t page = 0, row = s.begin + j;
-    if (!wf_attention_sees(a, position, a.table ? j : a.positions[row]))
-        return make_longlong2(-1, -1);
-    if (a.table) {
-        page = a.table[s.sequence * a.table_row + j / a.page];
-        row = j % a.page;
-    }
-    if (a.table && (page < 0 || page >= a.pool)) {
-        wf_fault(a.fault, WF_CUDA_FAULT_PAGE, s.sequence * (a.longest / a.page) + j / a.page,
-                 (int32_t)page);
-        return make_longlong2(-1, -1);
-    }
-    return make_longlong2(wf_attention_offset(a.k, page, row, kv_head),
-                          wf_attention_offset(a.v, page, row, kv_head));
-}
-
-/* The first key of the first group that the token may see: groups behind its window change nothing. */
-static __device__ __forceinline__ int64_t first_group(const wf_attention_problem &a, int token)
-{
-    const int64_t behind = a.positions[token] - a.window + 1;
-    return a.table && a.window > 0 && behind > 0 ? behind / GROUP * GROUP : 0;
-}
-
 /* Dot products of q with two keys, `from` k; a negative offset is no key. W: elements per load. Loads of
  * both keys are in flight together. */
 template <typename T, int W>
@@ -107,7 +79,7 @@ static __device__ __forceinline__ void attend(const wf_attention_problem &a, sha
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int64_t j = first + 32 * h + lane;
-        at[h] = j < keys ? find_key(a, s, kv_head, position, j) : make_longlong2(-1, -1);
+        at[h] = j < keys ? wf_attention_key(a, s, kv_head, position, j) : make_longlong2(-1, -1);
     }
     dot<T, W>(sh.q, k, at, a.d, x);
 #pragma unroll
@@ -179,7 +151,8 @@ static __global__ void __launch_bounds__(THREADS) attention_few(const wf_attenti
     const int64_t keys = wf_attention_keys(a, s);
     total t = {-INFINITY, 0, 0};
     int buffer = 0;
-    for (int64_t first = first_group(a, token); first < keys; first += ROUND, buffer = 1 - buffer) {
+    for (int64_t first = wf_attention_first(a, token); first < keys;
+         first += ROUND, buffer = 1 - buffer) {
         attend<T, W, PARTS>(a, sh, s, token, head / a.group, first + warp * GROUP, keys, buffer);
         __syncthreads(); /* all parts are stored, and all threads have merged the round before */
         if (c < 32 * PARTS)

@@ -113,8 +113,8 @@ extern const wf_kernel wf_cuda_elementwise_kernels[], wf_cuda_cast_kernels[],
     wf_cuda_softmax_kernels[], wf_cuda_rows_kernels[], wf_cuda_norm_kernels[],
     wf_cuda_rope_kernels[], wf_cuda_loss_kernels[], wf_cuda_update_kernels[],
     wf_cuda_product_kernels[], wf_cuda_head_kernels[], wf_cuda_attention_few_kernels[],
-    wf_cuda_attention_kernels[], wf_cuda_flash_kernels[], wf_cuda_hopper_kernels[],
-    wf_cuda_cudnn_kernels[];
+    wf_cuda_attention_parts_kernels[], wf_cuda_attention_kernels[], wf_cuda_flash_kernels[],
+    wf_cuda_hopper_kernels[], wf_cuda_cudnn_kernels[];
 
 #ifdef __cplusplus
 }
