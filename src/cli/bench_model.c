@@ -105,18 +105,26 @@ static double packing(const job *t)
     return (double)s.packing_nanoseconds / 1e9;
 }
 
-/* The warmup has compiled all executables that the measured runs use. */
-static wf_status start_profile(job *t, int i)
+/* Runs again while the device times each op, which may slow it down. Earlier runs have compiled all
+ * executables; the first one here makes what timing needs. */
+static wf_status profile(job *t, int i)
 {
     const wf_engine *e = t->open.engine;
+    double seconds;
     wf_exec **exec = wf_arena_alloc(&t->open.arena, (size_t)e->buckets * sizeof *exec);
     if (!exec)
         return WF_ERR_MEMORY;
     for (int k = 0; k < e->buckets; k++)
         exec[k] = e->bucket[k].exec;
     WF_TRY(wf_bench_profile_new(exec, e->buckets, &t->profile[i]));
+    t->open.device->timed = true;
+    wf_status status = wf_bench_run_time(t->open.engine, &t->run[i], &seconds);
     wf_bench_profile_start(&t->profile[i]);
-    return WF_OK;
+    if (status == WF_OK)
+        status = wf_bench_run_time(t->open.engine, &t->run[i], &seconds);
+    wf_bench_profile_end(&t->profile[i], 1);
+    t->open.device->timed = false;
+    return status;
 }
 
 static wf_status measure(job *t)
@@ -132,11 +140,8 @@ static wf_status measure(job *t)
         for (int k = 0; k <= t->repeats; k++) {
             double seconds;
             wf_status status = wf_bench_run_time(g, r, &seconds);
-            /* The profile begins after the warmup, so that it covers the measured runs only. */
             if (k > 0)
                 wf_bench_times_add(&t->times[i], seconds);
-            else if (status == WF_OK)
-                status = start_profile(t, i);
             t->first[i] = k == 0 ? seconds : t->first[i];
             if (status != WF_OK) {
                 wf_progress_clear(&progress);
@@ -144,8 +149,9 @@ static wf_status measure(job *t)
             }
             wf_progress_update(&progress, (k + 1) * r->tokens);
         }
-        wf_bench_profile_end(&t->profile[i], t->repeats);
         wf_progress_clear(&progress);
+        if (wf_bench_set.ops)
+            WF_TRY(profile(t, i));
         wf_bench_run_work(g, r, &t->work[i]);
     }
     return WF_OK;
