@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * logits.c - models behind pipes, for tests in other languages: logits [DEVICE].
+ * logits.c - models behind pipes, for tests in other languages: logits [DEVICE [CONTEXT]].
+ *
+ * CONTEXT is the engine's; the default is the model's. Longrope depends on it.
  *
  * Each line on stdin is a command; the answer goes to stdout:
  *
@@ -78,7 +80,7 @@ static wf_status compute(wf_engine *e, const int32_t *ids, size_t count, int64_t
     return status;
 }
 
-static wf_status run_logits(wf_ctx *ctx, wf_device *device, char *args)
+static wf_status run_logits(wf_ctx *ctx, wf_device *device, int64_t context, char *args)
 {
     int32_t ids[MOST];
     size_t count = 0;
@@ -88,7 +90,8 @@ static wf_status run_logits(wf_ctx *ctx, wf_device *device, char *args)
     for (; count < (size_t)n && count < MOST; count++)
         ids[count] = (int32_t)strtol(args, &args, 10);
     args += strspn(args, " ");
-    const wf_engine_options options = {.kv = WF_KV_F32}; /* compared with transformers */
+    /* The judges cache keys and values in f32. */
+    const wf_engine_options options = {.kv = WF_KV_F32, .context = context};
     wf_status status = wf_model_open(ctx, args, &model);
     if (status == WF_OK)
         status = wf_engine_new(device, model, &options, &e);
@@ -121,6 +124,7 @@ int main(int argc, char **argv)
     static char line[8192];
     wf_ctx *ctx;
     wf_device *device;
+    const int64_t context = argc > 2 ? strtol(argv[2], NULL, 10) : 0;
     if (wf_ctx_new(&ctx) != WF_OK)
         return 2;
     wf_ctx_set_log(ctx, warn, NULL);
@@ -133,7 +137,7 @@ int main(int argc, char **argv)
         wf_ctx_clear(ctx);
         wf_status status = WF_ERR_USAGE;
         if (strncmp(line, "logits ", 7) == 0)
-            status = run_logits(ctx, device, line + 7);
+            status = run_logits(ctx, device, context, line + 7);
         else if (strncmp(line, "convert ", 8) == 0)
             status = run_convert(ctx, line + 8);
         if (status != WF_OK)
