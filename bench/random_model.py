@@ -4,9 +4,8 @@
 
     bench/random_model.py 3b f16 OUT.gguf [--layers N]
 
-Shapes are those of Llama 3.2 1B and 3B, Llama 3.1 8B and TinyLlama (1.1b). Types: f32, f16, bf16,
-q8_0, q4_0. `weft quantize` makes the other types from an f16 file. The file has no tokenizer, so
-only `weft bench` and similar programs read it. Needs NumPy."""
+Shapes are those of Llama 3.2 1B and 3B, Llama 3.1 8B and TinyLlama (1.1b). All matrices have one
+type. The file has no tokenizer, so only `weft bench` and similar programs read it. Needs NumPy."""
 import argparse
 import struct
 
@@ -19,8 +18,14 @@ SHAPES = {
     "3b": (28, 3072, 24, 8, 8192, 128256, 500000.0, True),
     "8b": (32, 4096, 32, 8, 14336, 128256, 500000.0, False),
 }
-# GGUF number, elements and bytes of a block, general.file_type
-TYPES = {"f32": (0, 1, 4, 0), "f16": (1, 1, 2, 1), "bf16": (30, 1, 2, 32), "q8_0": (8, 32, 34, 7), "q4_0": (2, 32, 18, 2)}
+# GGUF number, elements and bytes of a block, general.file_type, and bytes at which blocks have f16 values
+TYPES = {
+    "f32": (0, 1, 4, 0, ()), "f16": (1, 1, 2, 1, ()), "bf16": (30, 1, 2, 32, ()), "q8_0": (8, 32, 34, 7, (0,)),
+    "q4_0": (2, 32, 18, 2, (0,)), "q4_1": (3, 32, 20, 3, (0, 2)), "q5_0": (6, 32, 22, 8, (0,)), "q5_1": (7, 32, 24, 9, (0, 2)),
+    "q2_K": (10, 256, 84, 10, (80, 82)), "q3_K": (11, 256, 110, 12, (108,)), "q4_K": (12, 256, 144, 15, (0, 2)),
+    "q5_K": (13, 256, 176, 17, (0, 2)), "q6_K": (14, 256, 210, 18, (208,)), "iq4_nl": (20, 32, 18, 25, (0,)),
+    "iq4_xs": (23, 256, 136, 30, (0,)),
+}
 ALIGN = 32
 PIECE = 1 << 24  # elements of random data, written again and again: real randomness is slow
 
@@ -55,19 +60,19 @@ def tensors(shape):
 
 
 def random_bytes(kind, rng):
-    """At least PIECE elements: normal, standard deviation 0.02."""
+    """PIECE elements: normal, standard deviation 0.02; or blocks of random integers with small scales."""
+    _, block, size, _, scales = TYPES[kind]
+    if block > 1:
+        blocks = rng.integers(0, 256, (PIECE // block, size), dtype=np.uint8)
+        for at in scales:
+            blocks[:, at:at + 2] = np.frombuffer(np.float16(1e-4 if block > 32 else 1e-3).tobytes(), dtype=np.uint8)
+        return blocks.tobytes()
     x = rng.standard_normal(PIECE, dtype=np.float32) * np.float32(0.02)
     if kind == "f32":
         return x.tobytes()
     if kind == "f16":
         return x.astype(np.float16).tobytes()
-    if kind == "bf16":
-        return (x.view(np.uint32) >> 16).astype(np.uint16).tobytes()
-    codes = 32 if kind == "q8_0" else 16
-    blocks = np.zeros(PIECE // 32, dtype=[("d", np.float16), ("q", np.uint8, (codes,))])
-    blocks["d"] = 0.02 / (64 if kind == "q8_0" else 4)
-    blocks["q"] = rng.integers(0, 256, (PIECE // 32, codes), dtype=np.uint8)
-    return blocks.tobytes()
+    return (x.view(np.uint32) >> 16).astype(np.uint16).tobytes()
 
 
 def main():
@@ -83,11 +88,11 @@ def main():
               "llama.context_length": 131072, "llama.embedding_length": width, "llama.block_count": layers,
               "llama.feed_forward_length": hidden, "llama.attention.head_count": heads,
               "llama.attention.head_count_kv": keys, "llama.rope.dimension_count": width // heads, "llama.rope.freq_base": base,
-              "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": vocab}
+              "llama.attention.layer_norm_rms_epsilon": 1e-5, "llama.vocab_size": vocab, "tokenizer.ggml.model": "no_vocab"}
     infos, sizes, at = b"", [], 0
     for name, dims in tensors(shape):
         kind = args.type if len(dims) == 2 else "f32"
-        number, block, bytes_, _ = TYPES[kind]
+        number, block, bytes_, _, _ = TYPES[kind]
         infos += text(name) + struct.pack("<I", len(dims)) + struct.pack(f"<{len(dims)}Q", *dims) + struct.pack("<IQ", number, at)
         size = int(np.prod(dims)) // block * bytes_
         sizes.append((kind, size))

@@ -56,8 +56,9 @@ template <typename... P> struct wf_early {
         early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
         early.val.programmaticStreamSerializationAllowed = 1;
         cudaLaunchConfig_t with = config;
+        void *all[] = {&arguments...};
         with.attrs = &early;
-        cudaLaunchKernelEx(&with, kernel, arguments...);
+        cudaLaunchKernelExC(&with, (const void *)kernel, all);
     }
 };
 template <typename... P>
