@@ -294,7 +294,7 @@ static bool is_model(const char *name)
 /* The flags of wf_train_flags that apply to one graph, and those that apply to running a model. */
 static const char *const graph_flags[] = {"batch",  "length",  "compute", "recompute",
                                           "device", "threads", "fast",    NULL};
-static const char *const model_flags[] = {"device", "threads", "fast", "memory", NULL};
+static const char *const model_flags[] = {"device", "threads", "fast", "memory", "compute", NULL};
 
 /* Refuses flags that this plan does not use. name NULL: the examples are listed. */
 static wf_status check_unused(wf_ctx *ctx, const char *name, bool model)
@@ -343,12 +343,27 @@ static wf_status check_outputs(wf_ctx *ctx, const char *name)
     return WF_OK;
 }
 
+static wf_status run_model(wf_ctx *ctx, const char *path)
+{
+    wf_plan_run_options o = {.context = options.context,
+                             .sequences = options.sequences,
+                             .cache = options.cache,
+                             .kv = options.kv,
+                             .compute = wf_train_compute(),
+                             .serve = options.serve,
+                             .fit = options.fit};
+    WF_TRY(wf_train_memory(ctx, &o.memory));
+    return wf_plan_run(ctx, path, &o, options.json);
+}
+
 static wf_status run(wf_ctx *ctx, char *const *operands, int count)
 {
     const char *name = count > 0 ? operands[0] : NULL;
     bool model = name && is_model(name);
     WF_TRY(check_unused(ctx, name, model));
     WF_TRY(check_outputs(ctx, name));
+    if (model && !options.train)
+        return run_model(ctx, name);
     WF_TRY(wf_train_options_get(ctx, model ? name : NULL, &options.run));
     if (options.train) {
         if (name && !model)
@@ -360,14 +375,7 @@ static wf_status run(wf_ctx *ctx, char *const *operands, int count)
         list_examples();
         return WF_OK;
     }
-    const wf_plan_run_options o = {.context = options.context,
-                                   .sequences = options.sequences,
-                                   .cache = options.cache,
-                                   .kv = options.kv,
-                                   .memory = options.run.memory,
-                                   .serve = options.serve,
-                                   .fit = options.fit};
-    return model ? wf_plan_run(ctx, name, &o, options.json) : run_graph(ctx, name);
+    return run_graph(ctx, name);
 }
 
 bool wf_example_words(int index, const char **name, const char **doc)
@@ -438,7 +446,8 @@ const wf_command wf_cmd_plan = {
         "MODEL is a GGUF file or a Hugging Face folder: weft plan plans running it or, with "
         "--train, finetuning it. EXAMPLE is a well-known shape: weft plan plans one of its graphs "
         "or, with --train, a whole run; --depth and --config work, too. GRAPH is a file with a "
-        "graph as text. Without an argument, weft plan lists the examples.\n\n"
+        "graph as text. Without an argument, weft plan lists the examples. For a MODEL without "
+        "--train, --compute is auto or f32, as in weft run.\n\n"
         "The memory that Weft allocates is exact to the byte. Time is predicted from the measured "
         "peak of the device. --text writes the graph after the passes. To plan this text again "
         "with the same result, add --without fold, because fold would undo --recompute.",

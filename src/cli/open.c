@@ -192,8 +192,7 @@ static wf_status choose_kv(wf_ctx *ctx, wf_kv *out)
     return wf_open_kv(ctx, k ? k : v, out);
 }
 
-/* NULL: not given. */
-static wf_status choose_compute(wf_ctx *ctx, const char *name, wf_type *out)
+wf_status wf_open_compute(wf_ctx *ctx, const char *name, wf_type *out)
 {
     *out = name && strcmp(name, "f32") == 0 ? WF_F32 : WF_TYPE_NONE;
     if (name && *out == WF_TYPE_NONE && strcmp(name, "auto") != 0)
@@ -260,7 +259,7 @@ wf_status wf_open_weights(wf_ctx *ctx, const char *path, wf_open *e)
         wf_ctx_set_log(ctx, log_everything, NULL);
     wf_arena_init(&e->arena, ctx);
     WF_TRY(choose_kv(ctx, &e->kv));
-    WF_TRY(choose_compute(ctx, wf_open_set.compute, &e->compute));
+    WF_TRY(wf_open_compute(ctx, wf_open_set.compute, &e->compute));
     WF_TRY(wf_lora_parse(&e->arena, &wf_open_set.lora, e->lora));
     const bool choose = strcmp(wf_open_set.device, "auto") == 0;
     if (!choose)

@@ -57,6 +57,8 @@ void wf_open_close(wf_open *e);
 #define WF_KV_NAMES "f16 bf16 f32 q8_0"
 /* Finds a KV type by its name; NULL: the default. */
 wf_status wf_open_kv(wf_ctx *ctx, const char *name, wf_kv *out);
+/* Finds the type of wf_engine_options.compute by the value of --compute; NULL: the default. */
+wf_status wf_open_compute(wf_ctx *ctx, const char *name, wf_type *out);
 /* Fails as the sequence did, if it ended with WF_STOP_ERROR. */
 wf_status wf_open_check(const wf_open *e, const wf_sequence *s);
 /* Returns the name of a KV type. */

@@ -65,13 +65,14 @@ wf_status wf_plan_train(wf_ctx *ctx, const wf_run_options *options, int64_t voca
                         bool explain);
 
 typedef struct {
-    int64_t context;   /* tokens; 0: the model's maximum; -1: at most 4096 */
-    int64_t sequences; /* -1: one */
-    int64_t cache;     /* tokens of the KV cache; -1: the context of every sequence */
-    const char *kv;    /* type of the KV cache; NULL: the default */
-    size_t memory;     /* limit in bytes; 0: the free memory of the device */
-    bool serve;        /* an engine for many requests: also print its pools */
-    bool fit;          /* choose what is not given, so that it fits */
+    int64_t context;     /* tokens; 0: the model's maximum; -1: at most 4096 */
+    int64_t sequences;   /* -1: one */
+    int64_t cache;       /* tokens of the KV cache; -1: the context of every sequence */
+    const char *kv;      /* type of the KV cache; NULL: the default */
+    const char *compute; /* auto or f32; NULL: the default */
+    size_t memory;       /* limit in bytes; 0: the free memory of the device */
+    bool serve;          /* an engine for many requests: also print its pools */
+    bool fit;            /* choose what is not given, so that it fits */
 } wf_plan_run_options;
 wf_status wf_plan_run(wf_ctx *ctx, const char *model, const wf_plan_run_options *options,
                       bool json);

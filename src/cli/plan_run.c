@@ -199,6 +199,8 @@ wf_status wf_plan_run(wf_ctx *ctx, const char *path, const wf_plan_run_options *
     const wf_auto_work work = wf_auto_running(&work_model);
     wf_status status = wf_open_kv(ctx, o->kv, &v.options.kv);
     if (status == WF_OK)
+        status = wf_open_compute(ctx, o->compute, &v.options.compute);
+    if (status == WF_OK)
         status = wf_train_device(ctx, &work, &v.device);
     if (status == WF_OK)
         status = show(&v, json);

@@ -34,7 +34,6 @@ static struct {
     double save_minutes;
     bool resume, restart, overwrite, fit, quiet, fast, skip_bad;
 } set = {
-    .compute = "f32",
     .depth = -1,
     .batch = -1,
     .length = -1,
@@ -153,7 +152,7 @@ const wf_flag wf_train_flags[] = {
     {"z-loss", 0, "X", "weight of the squared log-sum-exp in the loss", .real = &set.z_loss,
      .range = WF_RANGE_Z_LOSS, .fallback = "0"},
     {"compute", 0, "TYPE", "type of activations; f16 uses a dynamic loss scale",
-     .text = &set.compute, .also = "--precision", .not_letter = 'p',
+     .text = &set.compute, .also = "--precision", .not_letter = 'p', .fallback = "f32",
      .offer = {.choices = "f32 bf16 f16"}},
     {"recompute", 0, "N",
      "keep only the output of every Nth block and recompute the rest in the backward pass",
@@ -288,8 +287,7 @@ const char *wf_train_unused(const char *const *used)
             const char *const *name = used;
             while (*name && strcmp(*name, f->name) != 0)
                 name++;
-            bool fixed = f->text == &set.compute ||
-                         f->text == &set.device; /* have a default, so is_given is always true */
+            const bool fixed = f->text == &set.device; /* its default counts as given */
             if (!*name && !fixed && is_given(f))
                 return f->name;
         }
@@ -403,7 +401,7 @@ static wf_status get_train(wf_ctx *ctx, const char *model, wf_train_options *o)
         .label_smoothing = plain(set.smoothing),
         .z_loss = plain(set.z_loss),
         .dropout = plain(set.dropout),
-        .compute = wf_type_from_name(set.compute),
+        .compute = set.compute ? wf_type_from_name(set.compute) : WF_F32,
         .recompute = count(set.recompute),
         .outlier = plain(set.outlier),
         .patience = whole(set.patience),
@@ -440,6 +438,16 @@ wf_status wf_train_options_get(wf_ctx *ctx, const char *model, wf_run_options *o
     };
     WF_TRY(parse_bytes(ctx, set.memory, &out->memory));
     return get_train(ctx, model, &out->train);
+}
+
+wf_status wf_train_memory(wf_ctx *ctx, size_t *out)
+{
+    return parse_bytes(ctx, set.memory, out);
+}
+
+const char *wf_train_compute(void)
+{
+    return set.compute;
 }
 
 bool wf_train_chooses(void)

@@ -32,6 +32,10 @@ wf_status wf_train_data(wf_ctx *ctx, wf_arena *arena, wf_run_options *o, wf_trai
 /* After a run that was refused: removes the data prepared for it, so that a corrected command finds
  * the folder unchanged. The context keeps its message. */
 void wf_train_data_undo(wf_ctx *ctx, wf_train_prepared *made);
+/* Stores the bytes of --memory, or 0. */
+wf_status wf_train_memory(wf_ctx *ctx, size_t *out);
+/* Returns the value of --compute, or NULL. */
+const char *wf_train_compute(void);
 /* Returns whether --device is auto. */
 bool wf_train_chooses(void);
 /* Opens the device. --device auto chooses by `work`; with NULL it fails. */
