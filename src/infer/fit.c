@@ -64,10 +64,11 @@ static wf_status grow_once(const place *p, wf_engine_options *o, int64_t most, w
  * growing, so this takes several rounds. */
 static wf_status grow_pools(const place *p, wf_engine_options *o, int64_t most, wf_memory *m)
 {
-    for (int64_t before = 0; o->cache - before >= 64 * WF_PAGE_TOKENS;) {
+    int64_t before;
+    do {
         before = o->cache;
         WF_TRY(grow_once(p, o, least_of(most, WF_MOST_CACHE_TOKENS), m));
-    }
+    } while (o->cache - before >= 64 * WF_PAGE_TOKENS);
     return WF_OK;
 }
 
