@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -74,12 +75,37 @@ static struct {
     double later_ms;         /* time that passes only when somebody waits for the run */
     bool waiting;            /* nobody has waited for the last run */
     bool copy_fails;
-    int64_t fitting; /* tokens of the smallest run that finds memory */
-    int failed;      /* runs */
+    const char *failing; /* "write", "compile" or "run": the calls that fail with this message */
+    int64_t fitting;     /* tokens of the smallest run that finds memory */
+    int failed;          /* runs */
 } device;
+
+/* Fails if the test wants calls of this kind to fail. */
+static wf_status fail_if(wf_ctx *ctx, const char *kind)
+{
+    if (!device.failing || strcmp(device.failing, kind) != 0)
+        return WF_OK;
+    device.failed++;
+    return wf_fail(ctx, WF_ERR_DEVICE, "the device failed in %s", kind);
+}
+
+static wf_status other_write(wf_queue *queue, wf_buffer *to, size_t offset, const void *from,
+                             size_t bytes)
+{
+    WF_TRY(fail_if(queue->device->ctx, "write"));
+    return device.real->copy_in(queue, to, offset, from, bytes);
+}
+
+static wf_status other_compile(wf_session *session, wf_graph *graph,
+                               const wf_compile_options *options, wf_exec **out)
+{
+    WF_TRY(fail_if(session->ctx, "compile"));
+    return device.real->compile(session, graph, options, out);
+}
 
 static wf_status other_run(wf_plan_exec *e)
 {
+    WF_TRY(fail_if(e->head.session->ctx, "run"));
     for (int i = 0; i < device.engine->buckets; i++) {
         const wf_bucket *b = &device.engine->bucket[i];
         if (b->exec == &e->head && b->tokens < device.fitting) {
@@ -120,6 +146,8 @@ static void change_device(wt_talker *t)
     device.ops.run_plan = other_run;
     device.ops.event_wait = other_wait;
     device.ops.copy_out = other_copy;
+    device.ops.copy_in = other_write;
+    device.ops.compile = other_compile;
     t->device->ops = &device.ops;
 }
 
@@ -228,6 +256,90 @@ static void no_memory_in_runs(void **state)
     wf_sequence_free(s);
     close_changed(&t);
 }
+
+/* ---- Failing devices ---- */
+
+enum { SEVERAL = 5 };
+
+/* Submits prompts of several lengths, some with a common beginning. */
+static void submit_several(wf_ctx *ctx, wf_engine *e, wf_sequence *s[SEVERAL])
+{
+    for (size_t i = 0; i < SEVERAL; i++)
+        s[i] = submit(ctx, e, i < 2 ? 0 : 7 * i, 20 + 13 * i, (int64_t)(12 + 3 * i));
+}
+
+static void free_several(wf_sequence *s[SEVERAL])
+{
+    for (int i = 0; i < SEVERAL; i++)
+        wf_sequence_free(s[i]);
+}
+
+static void expect_several(wf_sequence *s[SEVERAL], wf_sequence *want[SEVERAL])
+{
+    for (int i = 0; i < SEVERAL; i++) {
+        size_t count, wants, prompt;
+        const int32_t *ids = wf_sequence_tokens(want[i], &wants, &prompt);
+        assert_int_equal(wf_sequence_stop(s[i]), WF_STOP_LIMIT);
+        assert_memory_equal(wf_sequence_tokens(s[i], &count, &prompt), ids, wants * sizeof *ids);
+        assert_int_equal(count, wants);
+    }
+}
+
+/* Runs an engine whose device fails `kind` of calls for some steps. Failed steps have a message and
+ * lose nothing: the repeated ones continue. */
+static void run_failing(wf_ctx *ctx, wf_rng *r, const char *model, const char *kind,
+                        const wf_engine_options *options)
+{
+    wf_sequence *want[SEVERAL], *s[SEVERAL];
+    char message[64];
+    int failed = 0;
+    snprintf(message, sizeof message, "the device failed in %s", kind);
+    wt_talker alone = wt_talker_open(ctx, "cpu:1", model, options),
+              t = wt_talker_open(ctx, "cpu:1", model, options);
+    submit_several(ctx, alone.engine, want);
+    run_all(ctx, alone.engine);
+    change_device(&t);
+    submit_several(ctx, t.engine, s);
+    for (bool busy = true; busy;) {
+        const wf_engine_stats before = stats_of(t.engine);
+        device.failing = wf_rng_below(r, 3) ? kind : NULL;
+        wf_ctx_clear(ctx);
+        const wf_status status = wf_engine_step(t.engine, &busy);
+        if (!device.failing)
+            wt_ok(ctx, status);
+        if (status == WF_OK)
+            continue;
+        wt_fails(ctx, status, WF_ERR_DEVICE, message);
+        assert_int_equal(stats_of(t.engine).tokens, before.tokens);
+        assert_int_equal(stats_of(t.engine).running + stats_of(t.engine).waiting,
+                         before.running + before.waiting);
+        failed++;
+    }
+    assert_true(failed > 0 && failed == device.failed);
+    expect_several(s, want);
+    assert_int_equal(stats_of(t.engine).pages_used, 0);
+    free_several(s);
+    free_several(want);
+    close_changed(&t);
+    wt_talker_close(&alone);
+}
+
+static void failing_device(void **state)
+{
+    static const char *const kinds[] = {"write", "compile", "run"};
+    static const char *const models[] = {WHOLE, MIXED};
+    static const wf_engine_options options[] = {
+        {.sequences = 4, .context = 128, .chunk = 48},
+        {.sequences = 5, .context = 128, .cache = 160, .chunk = 30}}; /* preempts */
+    wf_rng r;
+    wf_rng_init(&r, wt_seed(), 81);
+    for (int k = 0; k < 3; k++)
+        for (int m = 0; m < 2; m++)
+            for (int i = 0; i < 2; i++)
+                run_failing(*state, &r, models[m], kinds[k], &options[i]);
+}
+
+/* ---- Executables ---- */
 
 /* Engines have a bounded number of executables: the least recently used ones go. */
 static void many_sizes(void **state)
@@ -431,7 +543,7 @@ int main(void)
         device_test(no_memory_in_runs), device_test(many_sizes),
         device_test(host_threads),      device_test(no_memory_for_engines),
         device_test(no_memory_to_fit),  device_test(step_info),
-        device_test(step_sums),
+        device_test(step_sums),         device_test(failing_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
