@@ -8,12 +8,12 @@ set(slowest end_to_end smollm2_lora cli_train train_run device_train_cuda_emulat
     cli_families_cuda_emulated families_train_cuda_emulated
     loss_scale_pjrt models_pjrt precision device_train train_plan cuda_products smollm2 exact
     exact_cuda_emulated exact_cuda_hopper engine engine_cuda_emulated models_cuda_emulated engine_rules
-    loss_scale_cuda_emulated engine_reference windows_cuda_emulated
+    loss_scale_cuda_emulated engine_reference windows_cuda_emulated engine_cuda_hopper
     selftest_cuda_hopper_attention_grad selftest_cuda_emulated_attention_grad selftest_avx2 selftest_amx
     op_passes selftest_reference selftest_avx512 selftest_amx_emulated curves cli_flags tokenizer
     tokenizer_oracle cli_lora resume_kill checkpoints_oracle quant_packed parity_pjrt attack
     tour cli_families convert windows_reference samples checkpoint_faults template_oracle cli_convert windows
-    loader cli_outputs gguf imatrix cli_prepare engine_crowd setups cli_models quant_ops quant adapter_bad
+    loader cli_outputs gguf imatrix cli_prepare engine_crowd cli_plan setups cli_models quant_ops quant adapter_bad
     models_written passes quant_table families_train cli_foreign models demo checkpoint cli_bench amx adapter_train
     evidence examples install_check tokenizer_models)
 list(LENGTH slowest cost)

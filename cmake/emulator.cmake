@@ -226,6 +226,10 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL "Sanitize")
         set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT WEFT_${CMAKE_MATCH_2}_DEVICE=cuda WEFT_ALL_CASES=1)
         set_tests_properties(${name} PROPERTIES TIMEOUT 7200 LABELS long FAIL_REGULAR_EXPRESSION "skipped: ")
     endforeach()
+    # The engine's requests on Hopper's kernels, which take longer to emulate.
+    weft_emulated_test(engine_cuda_hopper test_engine_emulated)
+    set_property(TEST engine_cuda_hopper APPEND PROPERTY
+        ENVIRONMENT WEFT_ENGINE_DEVICE=cuda WEFT_ENGINE_SHARE=64 WEFT_EMULATED_CAPABILITY=90)
     # Batch exactness, for both generations of kernels: a sample, and in the long tests all cases.
     foreach(row IN ITEMS cuda_hopper:90: cuda_emulated_long:80:WEFT_ALL_CASES=1 cuda_hopper_long:90:WEFT_ALL_CASES=1)
         string(REGEX MATCH "(.*):(.*):(.*)" row ${row})

@@ -16,9 +16,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "base/philox.h"
 #include "infer/engine.h"
 #include "model_fixture.h"
+#include "scratch.h"
 #include "support.h"
 
 enum { MOST_PROMPT = 100, MOST_NEW = 64, BEGINNINGS = 4, MOST_REQUESTS = 200 };
@@ -226,8 +229,9 @@ static uint64_t run_setting(wf_ctx *ctx, const char *path, const setting *how, w
     return stats.preemptions;
 }
 
-/* WEFT_ENGINE_SHARE=N runs one in N of the requests, for slow kernels, and from N = 16 on half of the
- * models, each with two settings. WEFT_ALL_CASES=1 runs all. The seed chooses. */
+/* WEFT_ENGINE_SHARE=N runs one in N of the requests, for slow kernels. From N = 16 on it runs three of
+ * the five tests, each with one model and two settings; from N = 64 on one test. WEFT_ALL_CASES=1 runs
+ * all. The seed chooses. */
 static int share(void)
 {
     const char *n = getenv("WEFT_ENGINE_SHARE");
@@ -235,9 +239,19 @@ static int share(void)
     return value > 0 ? value : 1;
 }
 
+/* The tests, in the order of main. */
+enum { WHOLE_CONTEXTS, BLOCKS, WINDOWS, QUANTIZED, WIDE_WINDOWS, TESTS };
+
+/* Returns whether this run leaves the test out. */
+static bool left_out(uint64_t test)
+{
+    const uint64_t run = share() < 16 ? TESTS : share() < 64 ? 3 : 1;
+    return (wt_seed() / 4 + test) % TESTS >= run;
+}
+
 enum { SETTINGS = sizeof settings / sizeof *settings, FEW_SETTINGS = 2 };
 
-static void run_model(wf_ctx *ctx, const char *name, wf_kv kv, uint64_t stream)
+static void run_path(wf_ctx *ctx, const char *path, wf_kv kv, uint64_t stream)
 {
     static question q[MOST_REQUESTS];
     static answer want[MOST_REQUESTS], got[MOST_REQUESTS];
@@ -246,10 +260,8 @@ static void run_model(wf_ctx *ctx, const char *name, wf_kv kv, uint64_t stream)
     const int n = wt_cases(MOST_REQUESTS / share());
     const int some = share() < 16 ? SETTINGS : FEW_SETTINGS;
     uint64_t preempted = 0;
-    char path[128];
     wf_rng r;
     wf_rng_init(&r, wt_seed(), stream);
-    snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", name);
     wt_talker t = wt_talker_open(ctx, device_name(), path, &alone);
     for (int b = 0; b < BEGINNINGS; b++)
         for (int i = 0; i < MOST_PROMPT; i++)
@@ -266,9 +278,18 @@ static void run_model(wf_ctx *ctx, const char *name, wf_kv kv, uint64_t stream)
     assert_true(preempted > 0 || n < MOST_REQUESTS || !whole);
 }
 
+static void run_model(wf_ctx *ctx, const char *name, wf_kv kv, uint64_t stream)
+{
+    char path[128];
+    snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s", name);
+    run_path(ctx, path, kv, stream);
+}
+
 /* Runs both models, or one of them. */
 static void run_models(wf_ctx *ctx, const char *const name[2], const wf_kv kv[2], uint64_t stream)
 {
+    if (left_out(stream))
+        return;
     for (uint64_t i = 0; i < 2; i++)
         if (share() < 16 || i == (wt_seed() + stream) % 2)
             run_model(ctx, name[i], kv[i], 2 * stream + i);
@@ -276,26 +297,110 @@ static void run_models(wf_ctx *ctx, const char *const name[2], const wf_kv kv[2]
 
 static void whole_contexts(void **state)
 {
-    run_models(*state, (const char *[]){"llama", "gpt2"}, (wf_kv[]){WF_KV_F16, WF_KV_F32}, 0);
+    run_models(*state, (const char *[]){"llama", "gpt2"}, (wf_kv[]){WF_KV_F16, WF_KV_F32},
+               WHOLE_CONTEXTS);
+}
+
+/* Engines with pools of blocks are refused before they load anything. */
+static void refuse_blocks(wf_ctx *ctx)
+{
+    const wf_engine_options options = {.kv = WF_KV_Q8_0};
+    wf_device *device;
+    wf_model *m;
+    wf_memory memory;
+    wt_ok(ctx, wf_device_open(ctx, device_name(), &device));
+    wt_ok(ctx, wf_model_open(ctx, WT_MODELS_FOLDER "/llama", &m));
+    wt_fails(ctx, wf_engine_plan(device, m, &options, &memory), WF_ERR_UNSUPPORTED,
+             "no kernel for kv_append");
+    wf_model_close(m);
+    wf_device_close(device);
 }
 
 /* Keys and values in blocks, of heads that are whole blocks. */
 static void blocks(void **state)
 {
-    run_models(*state, (const char *[]){"llama", "qwen3"}, (wf_kv[]){WF_KV_Q8_0, WF_KV_Q8_0}, 2);
+    if (strcmp(device_name(), "cuda") == 0) {
+        refuse_blocks(*state);
+        return;
+    }
+    run_models(*state, (const char *[]){"llama", "qwen3"}, (wf_kv[]){WF_KV_Q8_0, WF_KV_Q8_0},
+               BLOCKS);
 }
 
 static void windows(void **state)
 {
-    run_models(*state, (const char *[]){"mistral", "olmo3"}, (wf_kv[]){WF_KV_F16, WF_KV_BF16}, 1);
+    run_models(*state, (const char *[]){"mistral", "olmo3"}, (wf_kv[]){WF_KV_F16, WF_KV_BF16},
+               WINDOWS);
+}
+
+/* ---- Changed models ---- */
+
+/* Weights of 8 or 4 bits, which matmuls read as they are. */
+static void quantized(void **state)
+{
+    wf_ctx *ctx = *state;
+    const wf_convert_options o = {.type = wt_seed() % 2 ? "q8_0" : "q4_0", .pure = true};
+    char path[256];
+    wt_scratch s;
+    wf_model *m;
+    if (left_out(QUANTIZED))
+        return;
+    wt_scratch_make(&s);
+    snprintf(path, sizeof path, "%s", wt_path(&s, "quantized.gguf"));
+    wt_ok(ctx, wf_model_open(ctx, WT_MODELS_FOLDER "/llama", &m));
+    wt_ok(ctx, wf_model_convert(m, ctx, path, &o));
+    wf_model_close(m);
+    run_path(ctx, path, WF_KV_F16, 2 * QUANTIZED);
+    wt_scratch_remove(&s);
+}
+
+/* Copies a file of a fixture. change NULL: as it is; otherwise its first `change[0]` becomes
+ * `change[1]`. */
+static void copy_file(wf_ctx *ctx, wt_scratch *s, const char *model, const char *file,
+                      const char *const *change)
+{
+    char path[256], *text;
+    size_t bytes;
+    snprintf(path, sizeof path, WT_MODELS_FOLDER "/%s/%s", model, file);
+    wt_ok(ctx, wf_file_read(ctx, path, 1 << 24, &text, &bytes));
+    if (change) {
+        const char *at = strstr(text, change[0]);
+        char changed[8192];
+        assert_non_null(at);
+        snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, change[1],
+                 at + strlen(change[0]));
+        wt_put_text(s, file, changed);
+    } else {
+        wt_put(s, file, text, bytes);
+    }
+    wf_mem_free(ctx, text);
+}
+
+/* Windows of several pages, in all layers or beside a layer without a window. */
+static void wide_windows(void **state)
+{
+    static const char *const files[] = {"model.safetensors", "tokenizer.json",
+                                        "tokenizer_config.json", "generation_config.json"};
+    static const char *const changes[][2] = {{"\"sliding_window\": 7", "\"sliding_window\": 40"},
+                                             {"\"sliding_window\": 8", "\"sliding_window\": 40"}};
+    const bool mixed = wt_seed() / 2 % 2;
+    const char *model = mixed ? "olmo3" : "mistral";
+    wt_scratch s;
+    if (left_out(WIDE_WINDOWS))
+        return;
+    wt_scratch_make(&s);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
+        copy_file(*state, &s, model, files[i], NULL);
+    copy_file(*state, &s, model, "config.json", changes[mixed]);
+    run_path(*state, s.folder, WF_KV_F16, 2 * WIDE_WINDOWS);
+    wt_scratch_remove(&s);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(whole_contexts),
-        wt_test(blocks),
-        wt_test(windows),
+        wt_test(whole_contexts), wt_test(blocks),       wt_test(windows),
+        wt_test(quantized),      wt_test(wide_windows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
