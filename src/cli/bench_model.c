@@ -105,25 +105,34 @@ static double packing(const job *t)
     return (double)s.packing_nanoseconds / 1e9;
 }
 
-/* Runs again while the device times each op, which may slow it down. Earlier runs have compiled all
- * executables; the first one here makes what timing needs. */
-static wf_status profile(job *t, int i)
+/* Profiles the executables that the engine has compiled. */
+static wf_status begin_profile(job *t, wf_bench_profile *p)
 {
     const wf_engine *e = t->open.engine;
-    double seconds;
     wf_exec **exec = wf_arena_alloc(&t->open.arena, (size_t)e->buckets * sizeof *exec);
     if (!exec)
         return WF_ERR_MEMORY;
     for (int k = 0; k < e->buckets; k++)
         exec[k] = e->bucket[k].exec;
-    WF_TRY(wf_bench_profile_new(exec, e->buckets, &t->profile[i]));
+    WF_TRY(wf_bench_profile_new(exec, e->buckets, p));
+    wf_bench_profile_start(p);
+    return WF_OK;
+}
+
+/* Runs twice while the device times each op, which may slow it down. The first run compiles the
+ * executables that slower runs need. */
+static wf_status profile(job *t, int i)
+{
+    double seconds;
     t->open.device->timed = true;
     wf_status status = wf_bench_run_time(t->open.engine, &t->run[i], &seconds);
-    wf_bench_profile_start(&t->profile[i]);
+    if (status == WF_OK)
+        status = begin_profile(t, &t->profile[i]);
     if (status == WF_OK)
         status = wf_bench_run_time(t->open.engine, &t->run[i], &seconds);
-    wf_bench_profile_end(&t->profile[i], 1);
     t->open.device->timed = false;
+    if (status == WF_OK)
+        wf_bench_profile_end(&t->profile[i], 1);
     return status;
 }
 

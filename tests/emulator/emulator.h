@@ -95,6 +95,11 @@ const void *wf_emulated_gather(const void *mine, size_t bytes);
 unsigned wf_emulated_activemask(void);
 int wf_emulated_lane(void);
 
+/* Kernels that start early (WF_RUN_EARLY): every thread calls _await between the other two. */
+void wf_emulated_early(void);
+void wf_emulated_await(void);
+void wf_emulated_early_end(void);
+
 /* ---- For tests ---- */
 
 typedef struct {

@@ -18,6 +18,7 @@ typedef enum { READY, AT_SYNC, AT_BARRIER, AT_SHARED, AT_WARP, YIELDED, ENDED } 
 
 typedef struct {
     uint3 index;
+    bool awaited; /* called wf_emulated_await */
     wait at;
     wf_fiber *fiber;  /* NULL: not started */
     int barrier;      /* AT_BARRIER: its index */
@@ -455,6 +456,24 @@ const void *wf_emulated_gather(const void *mine, size_t bytes)
 unsigned wf_emulated_activemask(void)
 {
     return now.block->warp[now.thread / 32].live;
+}
+
+/* ---- Programmatic dependent launch ---- */
+
+void wf_emulated_early(void)
+{
+    now.block->thread[now.thread].awaited = false;
+}
+
+void wf_emulated_await(void)
+{
+    now.block->thread[now.thread].awaited = true;
+}
+
+void wf_emulated_early_end(void)
+{
+    if (!now.block->thread[now.thread].awaited)
+        wf_grid_stop("the thread of an early kernel ended without wf_grid_await");
 }
 
 int wf_emulated_lane(void)

@@ -4,10 +4,10 @@
  * and keys. Covers all that the ops allow: mixed types, any head size, positions in any order, page
  * pools.
  *
- * The forward kernels, attention.cu, attention_few.cu and attention_parts.cu, sum in one order. So the bits of a query
- * depend only on the query and on the keys and values that it sees, not on the other queries of the
- * run, which decide the kernel. Keys are counted from the first one of the sequence and divided
- * into groups of WF_ATTENTION_GROUP:
+ * The forward kernels, attention.cu, attention_few.cu and attention_parts.cu, sum in one order. So
+ * the bits of a query depend only on the query and on the keys and values that it sees, not on the
+ * other queries of the run, which decide the kernel. Keys are counted from the first one of the
+ * sequence and divided into groups of WF_ATTENTION_GROUP:
  *
  *     score(j) = q . k, a chain of __fmaf_rn over D
  *     m = max of the scores of a group, p(j) = e^(score(j) - m)
@@ -165,7 +165,8 @@ static __device__ __forceinline__ longlong2 wf_attention_key(const wf_attention_
                           wf_attention_offset(a.v, page, row, kv_head));
 }
 
-/* The first key of the first group that the token may see: groups behind its window change nothing. */
+/* The first key of the first group that the token may see:
+ * groups behind its window change nothing. */
 static __device__ __forceinline__ int64_t wf_attention_first(const wf_attention_problem &a,
                                                              int token)
 {

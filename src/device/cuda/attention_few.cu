@@ -28,8 +28,8 @@ template <int PARTS> struct shared {
     float value[2][WARPS][32 * PARTS];
 };
 
-/* Dot products of q with two keys, `from` k; a negative offset is no key. W: elements per load. Loads of
- * both keys are in flight together. */
+/* Dot products of q with two keys, `from` k; a negative offset is no key. W: elements per load.
+ * Loads of both keys are in flight together. */
 template <typename T, int W>
 static __device__ __forceinline__ void dot(const float *q, const T *k, const longlong2 *from, int d,
                                            float (&sum)[2])

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * attention_parts.cu - attention over pages by many blocks: a warp computes the part of one group of
+ * attention_parts.cu - attention over pages by many blocks: a warp computes the part of a group of
  * keys, and a second kernel merges the parts in order. attention.cuh defines the order of all sums.
  *
  * A warp computes the part of up to HEADS query heads that share a key head, so keys and values are
- * read once for them. Each lane scores two keys; then each lane owns some elements of the values and
- * the warp iterates over the keys. Parts lie in the workspace; many tokens are computed in slices
+ * read once for them. Each lane scores two keys; then each lane owns some elements of the values,
+ * and the warp iterates over the keys. Parts lie in the workspace; many tokens are computed in slices
  * that fit into it.
  */
 #include "device/cuda/attention.cuh"
@@ -15,11 +15,12 @@ enum {
     HEADS = 4, /* query heads of a warp */
     WARPS = 4, /* groups of a block */
     THREADS = 32 * WARPS,
-    MERGERS = 128,          /* threads that merge one head of a token */
-    WIDTH = 256,            /* largest head size */
-    SHORTEST = 2 * GROUP,   /* keys; fewer are left to one block */
-    MOST_BYTES = 32 << 20,  /* of the workspace, unless one token needs more */
-    MOST_OF_ONE = 128 << 20 /* bytes of one token */
+    MERGERS = 128,           /* threads that merge one head of a token */
+    WIDTH = 256,             /* largest head size */
+    SHORTEST = 2 * GROUP,    /* keys; fewer are left to one block */
+    MOST_BYTES = 32 << 20,   /* of the workspace, unless one token needs more */
+    MOST_OF_ONE = 128 << 20, /* bytes of one token */
+    SLICES = 16              /* more are slower than other kernels */
 };
 
 /* The largest score and the sum of a part. */
@@ -34,6 +35,14 @@ typedef struct {
     float *value;      /* [count, heads, groups, d_v] */
     part_stats *stats; /* [count, heads, groups] */
 } slice;
+
+/* Keys up to the last one that the token may see: those behind it change nothing. */
+static __device__ __forceinline__ int64_t keys_of(const wf_attention_problem &a,
+                                                  const wf_attention_stretch &s, int token)
+{
+    const int64_t keys = wf_attention_keys(a, s);
+    return a.causal ? min(keys, (int64_t)a.positions[token] + 1) : keys;
+}
 
 /* Dot products of HEADS rows of q with two keys. */
 template <typename T, int W>
@@ -97,7 +106,7 @@ static __global__ void __launch_bounds__(THREADS)
         wf_attention_check(a);
     const wf_attention_stretch s =
         wf_attention_find(a, [&](int number) { return wf_attention_boundary(a, number) <= token; });
-    const int64_t keys = wf_attention_keys(a, s);
+    const int64_t keys = keys_of(a, s, token);
     if ((int64_t)blockIdx.y * WARPS * GROUP >= keys)
         return;
     for (int i = (int)threadIdx.x; i < HEADS * a.d; i += THREADS)
@@ -162,7 +171,7 @@ static __global__ void __launch_bounds__(MERGERS)
     const wf_attention_stretch s =
         wf_attention_find(a, [&](int number) { return wf_attention_boundary(a, number) <= token; });
     const int64_t row = ((int64_t)index * a.heads + head) * all.groups;
-    const int64_t end = (wf_attention_keys(a, s) + GROUP - 1) / GROUP;
+    const int64_t end = (keys_of(a, s, token) + GROUP - 1) / GROUP;
     float most = -INFINITY, sum = 0, value[2] = {};
     for (int64_t first = wf_attention_first(a, token) / GROUP; first < end; first += 32) {
         const int count = (int)min((int64_t)32, end - first);
@@ -233,8 +242,10 @@ static bool accepts(const wf_device *, const wf_node *n)
     const wf_dims *q = &n->in[0]->shape, *v = &n->in[2]->shape;
     if (n->nin < 7 || q->d[0] == 0 || q->d[1] == 0 || n->in[1]->type != n->in[2]->type)
         return false;
-    return groups_of(n) * GROUP >= SHORTEST && bytes_of_one(n) > 0 &&
-           bytes_of_one(n) <= MOST_OF_ONE && q->d[2] <= WIDTH && v->d[v->n - 1] <= WIDTH;
+    const int64_t groups = groups_of(n), bytes = bytes_of_one(n);
+    return groups * GROUP >= SHORTEST && groups <= (int64_t)WARPS * 65535 && bytes > 0 &&
+           bytes <= MOST_OF_ONE && q->d[0] <= (int64_t)SLICES * tokens_of(n) && q->d[2] <= WIDTH &&
+           v->d[v->n - 1] <= WIDTH;
 }
 
 static bool is_wide(const wf_attention_rows *x, int64_t bytes)

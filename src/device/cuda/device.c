@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "device/cuda/cublaslt.h"
 #include "device/cuda/product.h"
 #include "device/executor.h"
 
@@ -146,7 +147,7 @@ static wf_status describe(wf_cuda_device *d)
                    "of it used by the driver and other programs; driver for CUDA %d.%d",
                    d->name, d->major, d->minor, d->processors, (double)total / (1 << 30),
                    (double)(total - available) / (1 << 30), driver / 1000, driver % 1000 / 10);
-    if (!wf_cuda_products_library())
+    if (!wf_lt_get())
         wf_text_append(d->head.description, sizeof d->head.description, &len,
                        "; without cuBLASLt, matmuls are slow");
     /* Equal strings promise equal bits (wf_device.rounds_as): GPU, driver and tf32 decide them. */

@@ -39,7 +39,6 @@ typedef struct {
     int m, n, k;
     int groups, group; /* number of groups, and values of k of each but the last */
     int slots;         /* of each warp */
-    bool early;        /* no kernel of the step writes w: read it before they end */
     int tiles;
 } task;
 
@@ -233,11 +232,9 @@ static __global__ void __launch_bounds__(WARPS * 32, 1) few_rows(const task t)
     }
     __syncwarp();
     wf_grid_release();
-    if (!t.early)
-        wf_grid_await();
     for (int i = 0; i < t.slots; i++)
         fill(t, r, load, warp);
-    wf_grid_await(); /* before reading x and writing y */
+    wf_grid_await(); /* before reading x and writing y; no kernel of the step writes w before */
     part_of_x p;
     for (int turn = 0, loaded = -1; at.first < t.tiles; turn ^= 1, advance(t, at)) {
         const int length = segment_length(t, at.group, warp);
@@ -264,9 +261,11 @@ template <typename T, typename X> static wf_status run(const wf_launch *l, const
     const int threads = 32 * (warps < SUMS / 32 ? SUMS / 32 : warps), all = threads / 32;
     const int bytes = BARRIERS + all * t.slots * SLOT + 2 * all * SUMS * 4 +
                       (t.groups > 1 ? TILES * SUMS * 4 : 0);
+    /* The same for all launches, because other threads launch the kernel, too. */
+    enum { MOST = BARRIERS + SLOT_BYTES + 2 * WARPS * SUMS * 4 + TILES * SUMS * 4 };
     WF_TRY(
         wf_cuda_check(l, cudaFuncSetAttribute(few_rows<T, X>,
-                                              cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)));
+                                              cudaFuncAttributeMaxDynamicSharedMemorySize, MOST)));
     const dim3 grid(wf_cuda_blocks(t.tiles, 1, wf_cuda_device_of(l)->processors),
                     (unsigned)((t.m + ROWS - 1) / ROWS));
     WF_RUN_EARLY((few_rows<T, X>), grid, (unsigned)threads, (size_t)bytes, l)(t);
@@ -292,8 +291,6 @@ wf_status wf_cuda_hopper_rows_launch(const wf_launch *l)
         t.bias = l->in[2].data;
         t.bias_type = l->in[2].type;
     }
-    /* This node is a state's first version, and readers of a version precede its writer. */
-    t.early = wf_node_is(l->node->in[1]->node, WF_FLAG_STATE);
     if (!t.y || t.m == 0 || t.n == 0)
         return WF_OK;
     t.tiles = (t.n + COLUMNS - 1) / COLUMNS;
@@ -305,16 +302,19 @@ wf_status wf_cuda_hopper_rows_launch(const wf_launch *l)
     return w->type == WF_BF16 ? run_type<wf_bf16>(l, t) : run_type<wf_f16>(l, t);
 }
 
-/* x has the type of w, or is f32 and may be rounded. Without a library all batches take this
- * kernel, so that an answer does not depend on its batch. */
+/* x has the type of w, or is f32 and may be rounded. w is the first version of a state: dense,
+ * aligned, and not written before this node, because readers of a version precede its writer.
+ * Without a library all batches take this kernel, so that an answer does not depend on its batch. */
 bool wf_cuda_hopper_rows_accepts(const wf_device *device, const wf_node *n)
 {
     const wf_value *x = n->in[0], *w = n->in[1];
     const int64_t rows = wf_dims_rows(&x->shape), k = w->shape.d[1];
     const bool rounds = w->node->op == WF_OP_state && w->marks & WF_MARK_ROUNDED;
-    (void)device;
+    const int64_t most = (int64_t)ROWS * (wf_cuda_products_library(device) ? 1 : 65535);
+    if (!wf_node_is(w->node, WF_FLAG_STATE))
+        return false;
     if (x->type != w->type && !(x->type == WF_F32 && rounds))
         return false;
     return k > 0 && k % 16 == 0 && k <= INT32_MAX / 2 && w->shape.d[0] <= INT32_MAX / 2 &&
-           rows <= (wf_cuda_products_library() ? ROWS : INT32_MAX / 2);
+           rows <= most;
 }

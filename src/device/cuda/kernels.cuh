@@ -34,14 +34,23 @@
  * capability 9.0 on. All its threads call wf_grid_begin before they read or write anything that
  * another kernel writes or reads; weights, which no kernel of a step writes, may be read earlier. A
  * thread that ended without the call would let later kernels start too early. So in a sequence of
- * such kernels each one sees the results of all before it. In the emulator the next kernel starts
- * when the previous one has ended. */
+ * such kernels each one sees the results of all before it. The emulator starts a kernel when the
+ * previous one has ended, and stops if a thread ends without the call. */
 
 #if WF_CUDA_EMULATED
 #define WF_RUN_EARLY(kernel, grid, block, shared, l) \
-    WF_RUN(kernel, grid, block, shared, wf_cuda_stream(l))
+    wf_emulated_runner(                              \
+        [=](const auto &...wf_argument) {            \
+            wf_emulated_early();                     \
+            (kernel)(wf_argument...);                \
+            wf_emulated_early_end();                 \
+        },                                           \
+        #kernel, dim3(grid), dim3(block), shared, wf_cuda_stream(l))
 static void wf_grid_release(void) {}
-static void wf_grid_await(void) {}
+static void wf_grid_await(void)
+{
+    wf_emulated_await();
+}
 #else
 #define WF_RUN_EARLY(kernel, grid, block, shared, l) \
     wf_early_of(kernel, dim3(grid), dim3(block), shared, l)

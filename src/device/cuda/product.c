@@ -32,9 +32,10 @@ static const double large = 0.5e9; /* multiplications */
 /* Elements of the largest result that is settled. */
 static const int64_t settled_most = (int64_t)4 << 20;
 
-bool wf_cuda_products_library(void)
+bool wf_cuda_products_library(const wf_device *device)
 {
-    return wf_lt_get() != NULL;
+    const wf_cuda_products *all = ((const wf_cuda_device *)device)->products;
+    return all && all->lt;
 }
 
 static double multiplications(const wf_cuda_product *p)
@@ -45,7 +46,7 @@ static double multiplications(const wf_cuda_product *p)
 /* Depends on the sizes only: the planner and the launch must agree. */
 static size_t library_bytes(const wf_cuda_product *p)
 {
-    if (!wf_cuda_products_library())
+    if (!wf_lt_get())
         return 0;
     return multiplications(p) >= large ? workspace_large : workspace_small;
 }

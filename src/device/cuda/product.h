@@ -58,8 +58,8 @@ size_t wf_cuda_product_scratch(const wf_cuda_product *p, bool bias, int64_t sums
 /* Runs or prepares a GEMM. Sizes may be 0. */
 wf_status wf_cuda_multiply(const wf_cuda_work *w, const wf_cuda_product *p);
 
-/* Whether cuBLASLt was loaded. Without it every GEMM uses our plain kernel. */
-bool wf_cuda_products_library(void);
+/* Whether the device uses cuBLASLt. Without it every GEMM uses our kernels. */
+bool wf_cuda_products_library(const wf_device *device);
 /* Writes new timings to the cache file. Called at the end of preparing a step. */
 void wf_cuda_products_keep(const wf_launch *l);
 

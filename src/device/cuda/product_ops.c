@@ -367,9 +367,8 @@ static wf_status prepare_product(const wf_launch *l)
 
 static bool has_library(const wf_device *device, const wf_node *n)
 {
-    (void)device;
     (void)n;
-    return wf_cuda_products_library();
+    return wf_cuda_products_library(device);
 }
 
 /* clang-format off */
