@@ -1048,9 +1048,9 @@ WF_API void wf_engine_memory(const wf_engine *engine, wf_memory *out);
 WF_API wf_status wf_sequence_save(const wf_sequence *sequence, const char *path);
 /* Reads a file of wf_sequence_save into the pools: later prompts that begin with its tokens, and
  * have its salt, reuse them. *tokens (may be NULL) receives the number of tokens. The file must
- * come from the same model, adapters, type of keys and values, kind of processor or GPU, and
- * version of Weft; others are refused. Compares models by samples of every weight. A failure adds
- * nothing to the prefix cache. Program devices (pjrt) do not support either function. */
+ * come from the same model, adapters, type of keys and values, compute type, kind of processor or
+ * GPU, and version of Weft; others are refused. Compares models by samples of every weight. A
+ * failure adds nothing to the prefix cache. Program devices (pjrt) support neither function. */
 WF_API wf_status wf_engine_restore(wf_engine *engine, const char *path, size_t *tokens);
 
 /* ---- Importance matrices ------------------------------------------------------------------- */

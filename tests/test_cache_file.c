@@ -190,10 +190,14 @@ static void saved_while_running(void **state)
 static void other_engines(void **state)
 {
     const wf_engine_options bf16 = {.kv = WF_KV_BF16}, shorter = {.context = 80},
+                            f32 = {.compute = WF_F32},
                             small = {.sequences = 2, .context = 96, .cache = 96};
     save(*state, WHOLE, NULL, 0);
     wt_talker t = wt_talker_open(*state, "cpu:1", WHOLE, &bf16);
     refuses(*state, t.engine, WF_ERR_USAGE, "belongs to another model");
+    wt_talker_close(&t);
+    t = wt_talker_open(*state, "cpu:1", WHOLE, &f32); /* matmuls round no activations */
+    refuses(*state, t.engine, WF_ERR_USAGE, "compute type");
     wt_talker_close(&t);
     remove(path);
     save(*state, WHOLE, &(wf_engine_options){0}, 0);
@@ -259,13 +263,15 @@ static void damaged(void **state)
     wt_talker_close(&t);
 }
 
-/* A file that is damaged in its values, or that needs more pages than are unused, evicts no pages of
- * other texts. */
+/* A file that is damaged in its values, or that needs more pages than are unused, evicts no pages
+ * of other texts. */
 static void keeps_others(void **state)
 {
     const wf_engine_options options = {.sequences = 2, .context = 128, .cache = 128};
     size_t bytes;
     int32_t out[NEW];
+    wf_engine_stats before, after;
+    wf_sequence *s;
     save(*state, WHOLE, &(wf_engine_options){.context = 128}, 3);
     char *data = read_file(&bytes);
     data[bytes / 2] ^= 1;
@@ -274,6 +280,19 @@ static void keeps_others(void **state)
     assert_int_equal(answer(*state, t.engine, 0, out), 0);
     wt_fails(*state, wf_engine_restore(t.engine, path, NULL), WF_ERR_FORMAT, "damaged");
     assert_int_equal(answer(*state, t.engine, 0, out), SAVED);
+
+    data[bytes / 2] ^= 1;
+    write_file(data, bytes);
+    wt_ok(*state, wf_engine_submit(t.engine, text + 1, 40, &(wf_request){.limit = 2}, &s));
+    wt_ok(*state, wf_engine_step(t.engine, NULL)); /* 3 of 8 pages */
+    wf_engine_get_stats(t.engine, &before);
+    assert_true(before.pages_cached > 0);
+    wt_fails(*state, wf_engine_restore(t.engine, path, NULL), WF_ERR_MEMORY,
+             "needs 6 pages of 16 tokens, but only 5 are unused");
+    wf_engine_get_stats(t.engine, &after);
+    assert_int_equal(after.pages_cached, before.pages_cached);
+    run_all(*state, t.engine);
+    wf_sequence_free(s);
     wt_talker_close(&t);
 }
 

@@ -274,7 +274,7 @@ static wf_status check(saved *f)
         return wf_fail(
             f->e->ctx, WF_ERR_USAGE,
             "cannot restore '%s': it belongs to another model, adapter, type of keys and "
-            "values, context scaling, processor or version of Weft",
+            "values, context scaling, compute type, processor or version of Weft",
             f->path);
     WF_TRY(read_tokens(f));
     return check_tensors(f);

@@ -2,9 +2,10 @@
 /*
  * identity.c - a checksum of the inputs that determine keys and values.
  *
- * The number covers the graph, the frequencies of rotary positions, the device's numerics, adapters
- * and weights. Of a large tensor it covers samples: reading all weights would take longer than
- * computing a prompt. So two models that differ in few elements may have one number.
+ * The number covers the graph, the frequencies of rotary positions, the device's numerics, whether
+ * matmuls may round activations, adapters and weights. Of a large tensor it covers samples: reading
+ * all weights would take longer than computing a prompt. So two models that differ in few elements
+ * may have one number.
  */
 #include <string.h>
 
@@ -97,6 +98,7 @@ wf_status wf_engine_identity(const wf_engine *e, uint64_t *out)
     add_text(&h, wf_version_string());
     add_text(&h, d->ops->kind);
     add_text(&h, d->rounds_as ? d->rounds_as : d->description);
+    wf_checksum_add(&h, &e->rounds, sizeof e->rounds);
     WF_TRY(add_graph(&h, e));
     WF_TRY(add_frequencies(&h, e));
     for (int i = 0; i < e->adapters.count; i++)
