@@ -293,6 +293,53 @@ static void no_vain_preemption(void **state)
     wt_talker_close(&t);
 }
 
+/* A sequence shares pages with one of lower priority, whose keys are behind its window after a long
+ * run. The pool fits one sequence: the first one goes on in every step, because preempting the other
+ * frees these pages, too. */
+static void shared_behind_window(void **state)
+{
+    enum { WINDOW = 64, SHARED = 64, FIRST = 250 };
+    const wf_engine_options options = {
+        .sequences = 2, .context = 512, .cache = 64, .chunk = 64, .step_ms = 1e6};
+    const wf_request low = {.limit = 12, .ignore_end = true},
+                     high = {.limit = 5, .ignore_end = true, .priority = 1};
+    char folder[] = "/tmp/weft-test-XXXXXX", command[512];
+    int32_t ids[FIRST];
+    wf_sequence *a, *b;
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command,
+             "cp " WINDOWS "/* %s && chmod -R u+w %s && sed -i "
+             "'s/\"max_position_embeddings\": *[0-9]*/\"max_position_embeddings\": 512/; "
+             "s/\"sliding_window\": *[0-9]*/\"sliding_window\": %d/' %s/config.json",
+             folder, folder, WINDOW, folder);
+    assert_int_equal(system(command), 0);
+    wt_talker t = wt_talker_open(*state, "cpu:1", folder, &options);
+    assert_int_equal(t.engine->caches.count, 1);
+    assert_int_equal(t.engine->caches.cache[0].window, WINDOW);
+    for (int k = 0; k < FIRST; k++)
+        ids[k] = 3 + k * 7 % 250;
+    wt_ok(*state, wf_engine_submit(t.engine, ids, SHARED + 6, &low, &b));
+    for (int n = 0; n < 3; n++) /* its prompt, and a token */
+        wt_ok(*state, wf_engine_step(t.engine, NULL));
+    wt_ok(*state, wf_engine_submit(t.engine, ids, FIRST, &high, &a));
+    wt_ok(*state, wf_engine_step(t.engine, NULL));
+    assert_int_equal(wf_sequence_reused(a), SHARED);
+    while (wf_sequence_stop(a) == WF_UNFINISHED) {
+        const int64_t before = a->cached;
+        wt_ok(*state, wf_engine_step(t.engine, NULL));
+        assert_true(wf_sequence_stop(a) != WF_UNFINISHED || a->cached > before);
+    }
+    assert_int_equal(stats_of(t.engine).preemptions, 1);
+    run_all(*state, t.engine);
+    assert_int_equal(wf_sequence_stop(a), WF_STOP_LIMIT);
+    assert_int_equal(wf_sequence_stop(b), WF_STOP_LIMIT);
+    wf_sequence_free(a);
+    wf_sequence_free(b);
+    wt_talker_close(&t);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
 /* By default the pools hold all sequences at full length, also if their context fills no page. */
 static void default_pools(void **state)
 {
@@ -319,7 +366,8 @@ static void default_pools(void **state)
 /* One slow step does not decide how long later ones are. */
 static void slow_step(void **state)
 {
-    const wf_engine_options options = {.sequences = 8, .context = 128, .no_reuse = true};
+    const wf_engine_options options = {
+        .sequences = 8, .context = 128, .step_ms = 1e5, .no_reuse = true};
     wt_talker t = wt_talker_open(*state, "cpu:1", WHOLE, &options);
     wf_sequence *s[8] = {0};
     int64_t most = 0;
@@ -345,9 +393,9 @@ static void slow_step(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        wt_test(random_use),    wt_test(beginning_behind_another),
-        wt_test(admission),     wt_test(no_vain_preemption),
-        wt_test(default_pools), wt_test(slow_step),
+        wt_test(random_use),         wt_test(beginning_behind_another), wt_test(admission),
+        wt_test(no_vain_preemption), wt_test(shared_behind_window),     wt_test(default_pools),
+        wt_test(slow_step),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -178,22 +178,46 @@ static void preempt(wf_sequence *s)
     e->stats.last.preempted++;
 }
 
+/* Removes the holds of running sequences [from, all) on a cache without giving their pages. Returns
+ * how many pages could then be taken. Nothing may change the pool before return_all. */
+static int64_t leave_all(wf_engine *e, int cache, int64_t from)
+{
+    int64_t n = wf_pages_available(&e->pages[cache]);
+    for (int64_t k = from; k < e->running_count; k++)
+        n += wf_pages_leave(&e->pages[cache], &e->running[k]->pages[cache]);
+    return n;
+}
+
+static void return_all(wf_engine *e, int cache, int64_t from)
+{
+    for (int64_t k = from; k < e->running_count; k++)
+        wf_pages_return(&e->pages[cache], &e->running[k]->pages[cache]);
+}
+
 /* Returns the pages of a cache that can be taken if running sequences [from, all) give theirs.
  * *reused: how many of them the match of `found` pages in e->match would take. */
 static int64_t obtainable(wf_engine *e, int cache, int64_t from, int64_t found, int64_t *reused)
 {
-    wf_pages *p = &e->pages[cache];
-    int64_t n = wf_pages_available(p);
-    for (int64_t k = from; k < e->running_count; k++)
-        n += wf_pages_leave(p, &e->running[k]->pages[cache]);
+    const int64_t n = leave_all(e, cache, from);
     *reused = 0;
     for (int64_t k =
              wf_cache_first_page(&e->caches.cache[cache], WF_PAGE_TOKENS, found * WF_PAGE_TOKENS);
          k < found; k++)
-        *reused += p->page[e->prefix->node[e->match[k]].page[cache]].holders == 0;
-    for (int64_t k = from; k < e->running_count; k++)
-        wf_pages_return(p, &e->running[k]->pages[cache]);
+        *reused += e->pages[cache].page[e->prefix->node[e->match[k]].page[cache]].holders == 0;
+    return_all(e, cache, from);
     return n;
+}
+
+/* Returns whether s can hold the pages of its next n tokens in a cache if running sequences [from,
+ * all) give theirs. This includes pages behind the window of s that it shares only with them. */
+static bool suffices_without(wf_sequence *s, int cache, int64_t n, int64_t from)
+{
+    wf_engine *e = s->engine;
+    const int64_t available = leave_all(e, cache, from);
+    const bool enough = wf_pages_suffice(&e->pages[cache], &s->pages[cache], first_page(s, cache),
+                                         wf_pages_for(s->cached + n), available);
+    return_all(e, cache, from);
+    return enough;
 }
 
 static bool holds_pages(const wf_sequence *s)
@@ -204,26 +228,26 @@ static bool holds_pages(const wf_sequence *s)
     return any;
 }
 
-/* Preempts the last running sequence that holds pages. It comes after s, which is at index `at`. All
- * after it together must have the pages of the next n tokens; otherwise it returns false. */
+/* Preempts the last running sequence that holds pages and comes after s, which is at index `at`.
+ * Returns false if there is none, or if the pages of all after s are too few for its next n
+ * tokens. */
 static bool preempt_after(wf_sequence *s, int64_t at, int64_t n)
 {
     wf_engine *e = s->engine;
-    int64_t last = e->running_count - 1, reused;
+    int64_t last = e->running_count - 1;
     while (last > at && !holds_pages(e->running[last]))
         last--;
     if (last == at)
         return false;
     for (int i = 0; i < e->caches.count; i++)
-        if (!wf_pages_suffice(&e->pages[i], &s->pages[i], first_page(s, i),
-                              wf_pages_for(s->cached + n), obtainable(e, i, at + 1, 0, &reused)))
+        if (!suffices_without(s, i, n, at + 1))
             return false;
     preempt(e->running[last]);
     return true;
 }
 
-/* Returns the index of the first running sequence of a lower priority than s: it and those behind it
- * can be preempted for s. */
+/* Returns the index of the first running sequence of a lower priority than s: it and those behind
+ * it can be preempted for s. */
 static int64_t first_outranked(const wf_sequence *s)
 {
     const wf_engine *e = s->engine;
@@ -367,6 +391,7 @@ static wf_status add(wf_sequence *s, int64_t at, int64_t left)
     do
         WF_TRY(hold_pages(s, n, &held));
     while (!held && preempt_after(s, at, n));
+    wf_assert(held || at > 0); /* the first one can preempt all others, and fits alone */
     if (!held)
         return WF_OK;
     s->take = n;
@@ -382,10 +407,11 @@ static bool decodes(const wf_sequence *s)
     return s->cached > 0 && s->cached + 1 == s->count && !s->logits;
 }
 
-/* Gives the tokens of the run to running sequences: in the first pass to those that decode. The list
- * becomes shorter behind index i when a sequence is preempted. */
-static void choose_all(wf_engine *e, bool decoding, int64_t most)
+/* Gives the tokens of the run to running sequences: in the first pass to those that decode. The
+ * list becomes shorter behind index i when a sequence is preempted. Returns false if one failed. */
+static bool choose_all(wf_engine *e, bool decoding, int64_t most)
 {
+    bool all = true;
     for (int64_t i = 0; i < e->running_count; i++) {
         wf_sequence *s = e->running[i];
         if (decodes(s) != decoding || s->take > 0)
@@ -394,9 +420,11 @@ static void choose_all(wf_engine *e, bool decoding, int64_t most)
         if (status != WF_OK) { /* of this sequence alone: it found no memory */
             wf_sequence_fail(s, status, NULL);
             wf_sequence_end(s);
+            all = false;
             i--;
         }
     }
+    return all;
 }
 
 /* Writes the inputs of one sequence at index b of the run. */
@@ -425,8 +453,11 @@ void wf_engine_schedule(wf_engine *e)
     for (int64_t i = 0; i < e->running_count; i++)
         e->running[i]->take = e->running[i]->fresh_count = 0;
     admit(e);
-    choose_all(e, true, wf_engine_most_tokens(e));
-    choose_all(e, false, e->batch_tokens + prompt_budget(e, e->batch_tokens));
+    bool all = choose_all(e, true, wf_engine_most_tokens(e));
+    all = choose_all(e, false, e->batch_tokens + prompt_budget(e, e->batch_tokens)) && all;
+    /* A sequence can preempt others and then find no memory. Otherwise a run makes progress. */
+    wf_assert(e->batch_tokens > 0 || e->running_count == 0 || !all);
+    (void)all;
     e->seq_start[0] = 0;
     for (int64_t i = 0; i < e->running_count; i++)
         if (e->running[i]->take > 0)
