@@ -467,7 +467,8 @@ static void expect_step(const wf_engine *e, int64_t sequences, int64_t tokens,
 
 static void step_info(void **state)
 {
-    const wf_engine_options options = {.sequences = 3, .chunk = 48, .no_reuse = true};
+    const wf_engine_options options = {
+        .sequences = 3, .chunk = 48, .step_ms = 1e6, .no_reuse = true}; /* no piece is smaller */
     wt_talker t = wt_talker_open(*state, "cpu:1", WHOLE, &options);
     wf_sequence *s[4];
     for (size_t i = 0; i < 4; i++)

@@ -722,13 +722,15 @@ static void record(FILE *f, int sequences, const holding *h, const wf_engine_sta
                 (unsigned long long)h->blocks, (unsigned long long)h->bytes, h->files, h->buckets);
 }
 
-/* Pages, memory and file descriptors stay flat over many sequences, but for executables of runs that
- * did not occur before. WEFT_ALL_CASES: 10^5 sequences. WEFT_RECORD=FILE writes what the engine holds. */
+/* Pages, memory and file descriptors stay flat over many sequences, but for executables of runs
+ * that did not occur before: parts of few sequences may each have one. WEFT_ALL_CASES: 10^5
+ * sequences. WEFT_RECORD=FILE writes what the engine holds. */
 static void many_sequences(void **state)
 {
     enum { PARTS = 10 };
     const int n = getenv("WEFT_ALL_CASES") ? 100000 : wt_cases(2000);
-    const wf_engine_options options = {.sequences = 8, .cache = 512, .context = 64};
+    const wf_engine_options options = {
+        .sequences = 8, .cache = 512, .context = 64, .step_ms = 1e6}; /* time splits no prompt */
     wt_talker t = wt_talker_open(*state, "cpu:2", WINDOWS, &options);
     holding before = {0};
     int same = 0;
@@ -752,7 +754,7 @@ static void many_sequences(void **state)
         assert_int_equal(stats.pages_used, 0);
         assert_int_equal(stats.running + stats.waiting, 0);
     }
-    assert_true(same > 0);
+    assert_true(same > 0 || n / PARTS < 200);
     if (f) {
         fputs("]}\n", f);
         assert_int_equal(fclose(f), 0);
