@@ -3,8 +3,8 @@
  * cache.h - the memory that a model's layers keep between runs.
  *
  * Layers whose tokens live equally long form one cache: they share a page table, and a page index
- * addresses the same page in the pools of all of them. A layer with `shares` keeps nothing; it reads
- * the pools of an earlier layer of its cache.
+ * addresses the same page in the pools of all of them. A layer with `shares` keeps nothing; it
+ * reads the pools of an earlier layer of its cache.
  */
 #ifndef WF_MODEL_CACHE_H
 #define WF_MODEL_CACHE_H
@@ -13,8 +13,7 @@
 
 #define WF_MOST_CACHES 4
 
-/* Compressed keys (MLA) and recurrent states would be further kinds: docs/architecture.md says where
- * they attach. */
+/* docs/architecture.md lists the places to change for a further kind. */
 typedef enum {
     WF_CACHE_WHOLE, /* keys and values of all tokens */
     WF_CACHE_WINDOW /* keys and values of the window; pages behind it return to the pool */
@@ -51,7 +50,8 @@ int wf_caches_find(const wf_caches *caches, const wf_layer *layer);
 /* Lists the pools of a layer, keys first. Returns their number, 0 if it shares those of another. */
 int wf_layer_pools(const wf_layer *layer, wf_pool_row row[WF_MOST_POOLS]);
 /* Returns whether sequences hold the pages of all their tokens. Otherwise pages return to the pool
- * before the sequence ends, and a node of the prefix cache may lose its page before its children. */
+ * before the sequence ends, and a node of the prefix cache may lose its page before its
+ * children. */
 bool wf_cache_keeps(const wf_cache *cache);
 /* Returns the bytes of the pools of all layers; size[i] belongs to caches->cache[i]. */
 size_t wf_config_cache_bytes(const wf_config *c, const wf_caches *caches, const wf_cache_size *size,
