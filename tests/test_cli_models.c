@@ -99,8 +99,8 @@ static void assert_numbers(const wf_json_node *list, int count, const int *want)
         assert_int_equal(list->child[i].integer, want[i]);
 }
 
-/* Says which layers have a window, which have no rotary positions, and how many tensors of other parts
- * the folder has. */
+/* Says which layers have a window, which have no rotary positions, and how many tensors of other
+ * parts the folder has. */
 static void test_info_layers(void **state)
 {
     static const struct {

@@ -229,9 +229,9 @@ static uint64_t run_setting(wf_ctx *ctx, const char *path, const setting *how, w
     return stats.preemptions;
 }
 
-/* WEFT_ENGINE_SHARE=N runs one in N of the requests, for slow kernels. From N = 16 on it runs three of
- * four tests, each with one model and two settings; from N = 64 on one of them. WEFT_ALL_CASES=1 runs
- * all. The seed chooses. */
+/* WEFT_ENGINE_SHARE=N runs one in N of the requests, for slow kernels. From N = 16 on it runs three
+ * of four tests, each with one model and two settings; from N = 64 on one of them. WEFT_ALL_CASES=1
+ * runs all. The seed chooses. */
 static int share(void)
 {
     const char *n = getenv("WEFT_ENGINE_SHARE");

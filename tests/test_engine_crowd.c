@@ -293,9 +293,9 @@ static void no_vain_preemption(void **state)
     wt_talker_close(&t);
 }
 
-/* A sequence shares pages with one of lower priority, whose keys are behind its window after a long
- * run. The pool fits one sequence: the first one goes on in every step, because preempting the other
- * frees these pages, too. */
+/* A sequence shares pages with one of lower priority. After a long run they are behind its window.
+ * The pool fits one sequence, and the first one still advances in every step, because preempting
+ * the other frees these pages, too. */
 static void shared_behind_window(void **state)
 {
     enum { WINDOW = 64, SHARED = 64, FIRST = 250 };

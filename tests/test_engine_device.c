@@ -229,8 +229,8 @@ static void step_time(void **state)
 
 /* ---- Runs without memory ---- */
 
-/* A run that finds no memory is done by a larger executable, and tried once. If the largest one finds
- * none either, the step fails, and succeeds when it is repeated with memory. */
+/* A run that finds no memory is done by a larger executable, and tried once. If the largest one
+ * finds none either, the step fails, and succeeds when it is repeated with memory. */
 static void no_memory_in_runs(void **state)
 {
     const wf_engine_options options = {.sequences = 4, .chunk = 64, .no_reuse = true};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_extra_loss.c - training a family whose blocks add an extra loss: it changes the gradient, but
- * neither the reported loss nor validation.
+ * test_extra_loss.c - training a family whose blocks add an extra loss: it changes the gradient,
+ * but neither the reported loss nor validation.
  *
  * SGD with a rate of 1 and no momentum makes a step's change of a weight its negative gradient.
  */

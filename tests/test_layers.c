@@ -40,8 +40,8 @@ static sizes small_of(const wf_config *c)
     return (sizes){l->heads / 2, l->kv_heads / 2, l->hidden * 2 / 3};
 }
 
-/* Returns whether the tensor loses rows (axis 0) or columns (axis 1) in the last layer; *keep is how
- * many remain. */
+/* Returns whether the tensor loses rows (axis 0) or columns (axis 1) in the last layer; *keep is
+ * how many remain. */
 static bool is_cut(const wf_config *c, const char *name, int *axis, int64_t *keep)
 {
     const sizes small = small_of(c);

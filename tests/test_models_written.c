@@ -42,7 +42,8 @@ static const char *device_name(void)
     return name ? name : "cpu";
 }
 
-/* What the engine computes in: a named device rounds no activations, so that its bound is that of f32. */
+/* What the engine computes in: a named device rounds no activations, so that its bound is that of
+ * f32. */
 static wf_type compute(void)
 {
     return getenv("WEFT_MODELS_DEVICE") ? WF_F32 : WF_TYPE_NONE;
@@ -57,8 +58,8 @@ static void write_model(wf_ctx *ctx, const char *from, const char *to, const cha
     wf_model_close(m);
 }
 
-/* Returns how far logits of a model with this type of weights may be off: `rounded` on a device that
- * rounds activations. */
+/* Returns how far logits of a model with this type of weights may be off: `rounded` on a device
+ * that rounds activations. */
 static double bound_of(wf_device *device, wf_type type, double rounded)
 {
     const wf_dims some = {2, {32, 256}};
@@ -203,7 +204,8 @@ static void answer_with(wf_ctx *ctx, const char *path, const wt_reference *r, wf
     wt_talker_close(&t);
 }
 
-/* The tokens that the quantized model chose are the most likely ones of the copy, within the bound. */
+/* The tokens that the quantized model chose are the most likely ones of the copy, within the
+ * bound. */
 static void check_greedy(const answer *got, const float *want, int64_t vocab)
 {
     double largest = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * test_samples.c - samples of a model in training: they are those of the same weights in an engine of
- * their own, take exactly the planned memory, and leave training and checkpoints as they are.
+ * test_samples.c - samples of a model in training: they are those of the same weights in an engine
+ * of their own, take exactly the planned memory, and leave training and checkpoints as they are.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -108,9 +108,10 @@ static size_t sample(wf_trainer *t, const int32_t *prompt, size_t count, int64_t
 
 /* ---- The same text ---- */
 
-/* Greedy samples of every family are those of transformers, up to a token that ends a text: when all
- * weights are trained, whose rows have the order of checkpoints, and when they are frozen under
- * adapters, which start as zero. The length is that of the text, because frequencies depend on it. */
+/* Greedy samples of every family are those of transformers, up to a token that ends a text: when
+ * all weights are trained, whose rows have the order of checkpoints, and when they are frozen under
+ * adapters, which start as zero. The length is that of the text, because frequencies depend on
+ * it. */
 static void test_families(void **state)
 {
     wf_device *device = open_device(*state);
@@ -288,8 +289,8 @@ static void test_grows(void **state)
     wf_device_close(device);
 }
 
-/* Every allocation of an engine in a trainer's session fails once. The trainer has no engine then, holds
- * what it held, and makes one later. */
+/* Every allocation of an engine in a trainer's session fails once. The trainer has no engine then,
+ * holds what it held, and makes one later. */
 static void test_no_memory(void **state)
 {
     wf_ctx *ctx = *state;

@@ -179,8 +179,8 @@ static void steps_equal_the_training_graph(void **state)
 
 /* ---- The engine ---- */
 
-/* Writes a model of this config as a GGUF file, and opens it. No key of the format says which layers
- * share keys, so the config replaces the one in the file. */
+/* Writes a model of this config as a GGUF file, and opens it. No key of the format says which
+ * layers share keys, so the config replaces the one in the file. */
 static wf_model *open_model(wf_ctx *ctx, wt_scratch *s, const wf_config *c)
 {
     const wf_blank blank = {.name = "shared", .config = c, .fetch = fetch};
@@ -263,8 +263,8 @@ static void sharing_layers_take_no_pages(void **state)
         assert_true(wt_relative(got, want, TOKENS * VOCAB) <= BOUND);
         layer[2].shares = layer[4].shares = 0;
         size_t own = check_engine(ctx, &c, devices[d], got);
-        /* Layers 0, 3 and 4 keep 2 x 3 pages of 16 tokens, layers 1 and 2 as many: the context is too
-         * short for windows to take fewer. A token takes 2 heads of 8 keys and 8 values. */
+        /* Layers 0, 3 and 4 keep 2 x 3 pages of 16 tokens, layers 1 and 2 as many: the context is
+         * too short for windows to take fewer. A token takes 2 heads of 8 keys and 8 values. */
         const size_t each = 2 * 3 * 16 * 2 * (8 + 8) * sizeof(float);
         assert_int_equal(own, 5 * each);
         assert_int_equal(shared, 3 * each);

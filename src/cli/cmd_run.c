@@ -178,10 +178,10 @@ static wf_status check_cache(batch *b)
             b->prompts.count);
     b->saves = wf_path_missing(options.cache);
     if (b->saves && b->job[0].count <= WF_PAGE_TOKENS)
-        return wf_fail(
-            ctx, WF_ERR_USAGE,
-            "--prompt-cache needs a prompt of more than %d tokens, but this one has %zu; omit --prompt-cache",
-            WF_PAGE_TOKENS, b->job[0].count);
+        return wf_fail(ctx, WF_ERR_USAGE,
+                       "--prompt-cache needs a prompt of more than %d tokens, but this one has "
+                       "%zu; omit --prompt-cache",
+                       WF_PAGE_TOKENS, b->job[0].count);
     return b->saves ? check_folder(b) : WF_OK;
 }
 

@@ -2,10 +2,10 @@
 /*
  * bucket.c - graphs and executables of an engine's runs.
  *
- * A bucket is compiled when a run first needs it. If compiling it or running it finds no memory, the
- * run uses a larger one. All buckets share the session's region and ports, and the largest one is
- * compiled first, so later ones need no more device memory. Their host memory is bounded by their
- * number: a new one replaces the least recently used one.
+ * A bucket is compiled when a run first needs it. If compiling it or running it finds no memory,
+ * the run uses a larger one. All buckets share the session's region and ports, and the largest one
+ * is compiled first, so later ones need no more device memory. Their host memory is bounded by
+ * their number: a new one replaces the least recently used one.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -35,8 +35,8 @@ wf_bucket wf_bucket_largest(const wf_engine *e)
         .tokens = wf_engine_most_tokens(e), .sequences = e->sequences, .rows = e->rows};
 }
 
-/* The number of sequences costs little, so its ladder is coarse. So does the number of rows in a run
- * with many more tokens. */
+/* The number of sequences costs little, so its ladder is coarse. So does the number of rows in a
+ * run with many more tokens. */
 static wf_bucket size_of(const wf_engine *e, int64_t tokens, int64_t sequences, int64_t rows)
 {
     const int steps = e->session->device->ops->sizes_per_doubling;

@@ -13,7 +13,8 @@
  *     checksum                 i32[2]: of salt, tokens and all pages
  *
  * Reading changes nothing unless the file belongs to this engine, its checksum is right and the
- * pools have room. So the file is read twice: no page of another text is evicted for a damaged file.
+ * pools have room. So the file is read twice: no page of another text is evicted for a damaged
+ * file.
  */
 #include <inttypes.h>
 #include <string.h>

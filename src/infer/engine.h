@@ -153,16 +153,16 @@ struct wf_sequence {
 /* ---- engine.c ---- */
 
 /* Creates an engine that runs `source` in a session which has all its weights. The session must
- * outlive the engine and have no other. Executables that the session compiles from then on share the
- * engine's ports. wf_engine_free frees the page pools, too. */
+ * outlive the engine and have no other. Executables that the session compiles from then on share
+ * the engine's ports. wf_engine_free frees the page pools, too. */
 wf_status wf_engine_attach(wf_session *session, const wf_engine_source *source,
                            const wf_engine_options *options, wf_engine **out);
 /* Builds the graph of this engine's largest run, for planning: its other runs share that one's
  * memory. */
 wf_status wf_engine_attach_graph(const wf_engine_source *source, const wf_engine_options *options,
                                  wf_graph **out);
-/* Returns the most tokens that a sequence of an engine with these options can have, and the bytes of
- * its page pools, which are part of the states that wf_engine_plan reports. */
+/* Returns the most tokens that a sequence of an engine with these options can have, and the bytes
+ * of its page pools, which are part of the states that wf_engine_plan reports. */
 wf_status wf_engine_limits(const wf_model *model, const wf_engine_options *options, int64_t *tokens,
                            size_t *kv_bytes);
 /* Returns the tokens of pools that hold so many whole contexts. Sequences
@@ -183,8 +183,8 @@ wf_status wf_engine_identity(const wf_engine *e, uint64_t *out);
 
 /* ---- cache_file.c ---- */
 
-/* Does the same as wf_engine_restore from an opened file, usually of the engine's context; `path` names
- * it in errors. The engine must have a prefix cache. */
+/* Does the same as wf_engine_restore from an opened file, usually of the engine's context; `path`
+ * names it in errors. The engine must have a prefix cache. */
 wf_status wf_engine_restore_file(wf_engine *e, wf_gguf *file, const char *path, size_t *tokens);
 
 /* ---- bucket.c ---- */

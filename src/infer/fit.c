@@ -36,8 +36,8 @@ static wf_status plan(const place *p, const wf_engine_options *o, wf_memory *m, 
     return WF_OK;
 }
 
-/* Raises o->cache, which fits, by as many pages as fit if all are as large as the next 64; at most to
- * `most` tokens. */
+/* Raises o->cache, which fits, by as many pages as fit if all are as large as the next 64; at most
+ * to `most` tokens. */
 static wf_status grow_once(const place *p, wf_engine_options *o, int64_t most, wf_memory *m)
 {
     wf_engine_options larger = *o;
@@ -72,8 +72,8 @@ static wf_status grow_pools(const place *p, wf_engine_options *o, int64_t most, 
     return WF_OK;
 }
 
-/* Tries one context: halves the number of sequences until it fits. Unless it is the last context, at
- * least two sequences share the pools. */
+/* Tries one context: halves the number of sequences until it fits. Unless it is the last context,
+ * at least two sequences share the pools. */
 static wf_status try_context(const place *p, const wf_engine_options *wanted, int64_t context,
                              bool last, wf_engine_options *out, wf_memory *m, bool *fits)
 {

@@ -30,8 +30,8 @@ static bool is_block(const wf_model_weight_info *w)
     return wf_type_get(w->type)->kind == WF_KIND_BLOCK;
 }
 
-/* Returns whether the device gains by its own layout for this weight. Matmuls by packed blocks round
- * activations. */
+/* Returns whether the device gains by its own layout for this weight. Matmuls by packed blocks
+ * round activations. */
 static bool packs(const loading *l, const wf_model_weight_info *w)
 {
     return wf_weight_in_place(w) && l->ops->packing_pays && (l->rounds || !is_block(w)) &&

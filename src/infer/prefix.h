@@ -13,9 +13,9 @@
  * contents does not count; wf_prefix_join replaces it. So a child's page is never used while its
  * parent's is not, and pools evict children first.
  *
- * Keys and values also depend on the weights and adapters, which are not part of a node: an engine has
- * one model and one set of adapters as long as it lives. An engine whose requests name adapters must
- * make them part of the key, beside the salt.
+ * Keys and values also depend on the weights and adapters, which are not part of a node: an engine
+ * has one model and one set of adapters as long as it lives. An engine whose requests name adapters
+ * must make them part of the key, beside the salt.
  *
  * All memory is allocated by wf_prefix_new.
  */
@@ -64,9 +64,9 @@ struct wf_prefix {
     uint32_t buckets; /* a power of two */
 };
 
-/* pages[i] is the pool of caches->cache[i]. The pools must outlive the prefix cache. It has a node for
- * each of their pages, and `more`: nodes whose pages are all behind windows remain as long as others
- * follow them. */
+/* pages[i] is the pool of caches->cache[i]. The pools must outlive the prefix cache. It has a node
+ * for each of their pages, and `more`: nodes whose pages are all behind windows remain as long as
+ * others follow them. */
 wf_status wf_prefix_new(wf_ctx *ctx, const wf_caches *caches, wf_pages *pages, int64_t more,
                         wf_prefix **out);
 /* All pages lose their owners. p may be NULL. */
@@ -91,8 +91,8 @@ wf_status wf_prefix_hold(wf_prefix *p, const int32_t *nodes, int64_t count, wf_p
 /* Inserts a node of the next WF_PAGE_TOKENS tokens, which waits until its pages are computed, and
  * makes it the owner of the pages. parent: the place of the caller, or the node that it inserted
  * before. page[i] is the caller's page in cache i, or -1 behind a window. *exists: there is such a
- * node already; it is returned as it is, and the pages stay the caller's own. Evicts cached pages if
- * no node is free. Returns -1 when all nodes are in use. */
+ * node already; it is returned as it is, and the pages stay the caller's own. Evicts cached pages
+ * if no node is free. Returns -1 when all nodes are in use. */
 int32_t wf_prefix_insert(wf_prefix *p, int32_t parent, uint64_t salt, const int32_t *tokens,
                          const int32_t *page, bool *exists);
 /* Call when the pages of a node are computed. Its parent is ready. The caller then moves there. */
@@ -106,8 +106,8 @@ void wf_prefix_abandon(wf_prefix *p, int32_t node);
 void wf_prefix_join(wf_prefix *p, int32_t node, wf_page_list *lists, int64_t at);
 
 /* Inserts a node for page `at`, which the caller has computed, or joins the node that exists, and
- * moves the caller's place there. tokens: those of the page. Returns false, and changes nothing, when
- * all nodes are in use. */
+ * moves the caller's place there. tokens: those of the page. Returns false, and changes nothing,
+ * when all nodes are in use. */
 bool wf_prefix_extend(wf_prefix *p, int32_t *place, uint64_t salt, const int32_t *tokens,
                       wf_page_list *lists, int64_t at);
 

@@ -2,8 +2,8 @@
 /*
  * step.c - one step of an engine: a run of the model, and the next tokens of its sequences.
  *
- * Rows are sampled in parallel. What follows from a token (text, stop strings, events) happens in the
- * order of the sequences.
+ * Rows are sampled in parallel. What follows from a token (text, stop strings, events) happens in
+ * the order of the sequences.
  */
 #include <math.h>
 

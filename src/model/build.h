@@ -48,8 +48,8 @@ typedef struct {
     const char *prefix; /* of the names of all weight states; NULL: "" */
     double dropout;     /* on embeddings and on each branch's output; needs `random` */
     bool random;        /* the graph has the input `key` */
-    /* Returns y = linear(x) plus an adapter's contribution, or y itself after looking at x; NULL: no
-     * hook. `name` is the weight's full name without ".weight". Not called for a tied head. */
+    /* Returns y = linear(x) plus an adapter's contribution, or y itself after looking at x; NULL:
+     * no hook. `name` is the weight's full name without ".weight". Not called for a tied head. */
     wf_value *(*adapt)(void *user, wf_builder *b, const char *name, wf_value *x, wf_value *y);
     void *adapt_user;
 } wf_build_options;
@@ -79,8 +79,8 @@ struct wf_builder {
 /* Values of a model besides its logits. */
 typedef struct {
     wf_value *hidden; /* f32[R, C]: input of the head, after the final norm */
-    /* f32 scalar to add to the mean training loss per target, such as an expert balance loss; NULL in
-     * families with dense MLPs only. */
+    /* f32 scalar to add to the mean training loss per target, such as an expert balance loss; NULL
+     * in families with dense MLPs only. */
     wf_value *extra_loss;
 } wf_model_values;
 
@@ -114,12 +114,13 @@ wf_value *wf_part_rope(wf_builder *b, wf_value *x);
 /* q [N, H, D], k, v [N, Hk, D] -> [N, H * D]. Uses the cache if there is one. A layer that shares
  * the keys of another ignores k and v. */
 wf_value *wf_part_attend(wf_builder *b, wf_value *q, wf_value *k, wf_value *v);
-/* x [N, C] -> [N, C]: projections of q, k and v (attn_q, attn_k, attn_v, or fused as attn_qkv), norms
- * and rotary positions as the family has them, attention, attn_output. */
+/* x [N, C] -> [N, C]: projections of q, k and v (attn_q, attn_k, attn_v, or fused as attn_qkv),
+ * norms and rotary positions as the family has them, attention, attn_output. */
 wf_value *wf_part_attention(wf_builder *b, wf_value *x);
 /* x [N, C] -> [N, C]: SwiGLU of ffn_gate and ffn_up (or both as ffn_up, gate first), ffn_down. */
 wf_value *wf_part_swiglu(wf_builder *b, wf_value *x);
-/* Residual connection: x plus a branch's output y, after dropout and the config's residual_scale. */
+/* Residual connection: x plus a branch's output y, after dropout and the config's
+ * residual_scale. */
 wf_value *wf_part_add(wf_builder *b, wf_value *x, wf_value *y);
 
 /* A block with norms attn_norm and ffn_norm before attention and MLP. */

@@ -206,8 +206,8 @@ static bool windows_can_be_said(const wf_config *c)
                                                 : true;
 }
 
-/* Returns the property that config.json has no key for, or NULL; *rope gets llama3 parameters in place
- * of divisors. */
+/* Returns the property that config.json has no key for, or NULL; *rope gets llama3 parameters in
+ * place of divisors. */
 static const char *fault(const wf_config *c, wf_rotary *rope)
 {
     *rope = c->rope[0];

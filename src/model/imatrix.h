@@ -5,8 +5,8 @@
  *
  * The file is llama.cpp's: a GGUF file with general.type "imatrix", and for each matrix NAME the
  * tensors NAME.in_sum2 f32[columns] and NAME.counts f32[1], the number of inputs. A stack of E
- * experts has f32[E, columns] and f32[E, 1]. A file with attn_q, attn_k and attn_v fits a model with
- * attn_qkv, and the reverse.
+ * experts has f32[E, columns] and f32[E, 1]. A file with attn_q, attn_k and attn_v fits a model
+ * with attn_qkv, and the reverse.
  */
 #ifndef WF_MODEL_IMATRIX_H
 #define WF_MODEL_IMATRIX_H

@@ -10,8 +10,8 @@
  *
  * The loss is a sum over targets, divided by the number of targets with loss in all batches of a
  * step. A model's extra loss (wf_model_values) counts once per target with loss, so the step adds
- * the mean of its batches' extra losses, weighted by their targets. Reports leave it out. Inputs are those of build.h, targets i32[N], and in whole and update rate f32[]. Their
- * output is report.
+ * the mean of its batches' extra losses, weighted by their targets. Reports leave it out. Inputs
+ * are those of build.h, targets i32[N], and in whole and update rate f32[]. Their output is report.
  */
 #ifndef WF_TRAIN_GRAPH_H
 #define WF_TRAIN_GRAPH_H

@@ -73,8 +73,8 @@ void wf_cuda_finish(cudaStream_t stream, const wf_cuda_product *p, float *parts)
 /* Applies bias and epilogue to a dense f32 result, without a batch, and rounds once. */
 void wf_cuda_settle(cudaStream_t stream, const wf_cuda_product *p, const float *product);
 /* Rounds rows of f32 to f16, dense. A row with values from 32768 on is divided by a power of two,
- * factors[row]; it is 1 for other rows. wf_cuda_multiply_rows multiplies rows of the f32 result y by
- * their factors and adds the bias. */
+ * factors[row]; it is 1 for other rows. wf_cuda_multiply_rows multiplies rows of the f32 result y
+ * by their factors and adds the bias. */
 void wf_cuda_divide_rows(cudaStream_t stream, const wf_view *x, void *to, float *factors);
 void wf_cuda_multiply_rows(cudaStream_t stream, const wf_cuda_product *p, const float *factors);
 /* sums[columns] = sum of the rows of x, in two steps through `parts` (wf_cuda_sums_bytes bytes). */

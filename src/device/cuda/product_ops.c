@@ -172,7 +172,8 @@ static wf_type meeting_of(const wf_node *n)
     return a->type == WF_F32 && (b->type == WF_BF16 || n->op == WF_OP_linear) ? b->type : WF_F32;
 }
 
-/* Whether rows of f32 are rounded to f16, which ends at 65504: large rows are divided by factors. */
+/* Whether rows of f32 are rounded to f16, which ends at 65504: large rows are divided by
+ * factors. */
 static bool has_factors(const wf_node *n)
 {
     return n->in[0]->type == WF_F32 && meeting_of(n) == WF_F16;
