@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""usage: tests/oracle/blocks.py WEFT [SEED]
-
-Compares the values of random blocks of every type in include/weft_quant.def with the package gguf: writes
-models of such blocks, has WEFT convert them to f32, and compares all bits. Exits 77, with a message, without the
-package (pip install --no-deps gguf; it needs numpy).
+"""Compares the values of random blocks of every type in include/weft_quant.def with the package gguf: writes
+models of such blocks, has the program convert them to f32, and compares all bits. Exits 77, with a message, without
+the package (pip install --no-deps gguf; it needs numpy and pyyaml).
 """
+import argparse
+import datetime
+import importlib.metadata
+import json
 import os
 import re
 import subprocess
@@ -64,19 +66,40 @@ def check(weft, folder, rng, kind):
     if done.returncode:
         sys.exit(done.stderr)
     found = {t.name: t.data for t in gguf.GGUFReader(copy).tensors}
-    equal = all(np.array_equal(x.view(np.uint32), found[name].view(np.uint32)) for name, x in wanted.items())
+    row = {"type": kind.name, "values": sum(x.size for x in wanted.values()),
+           "random_blocks": round(float(np.mean(shares)), 4),
+           "equal": all(np.array_equal(x.view(np.uint32), found[name].view(np.uint32)) for name, x in wanted.items())}
     print("%-7s %s: %d values, %.0f%% of the blocks random" %
-          (kind.name, "equal" if equal else "DIFFERENT", sum(x.size for x in wanted.values()), 100 * np.mean(shares)))
-    return equal
+          (kind.name, "equal" if row["equal"] else "DIFFERENT", row["values"], 100 * row["random_blocks"]))
+    return row
+
+
+def write(path, weft, seed, rows):
+    version = subprocess.run([weft, "--version"], capture_output=True, text=True, check=True).stdout
+    version, commit = re.match(r"weft (\S+) \(commit (\w+)", version).groups()
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump({"what": "values of random blocks against the package gguf",
+                   "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+                   "command": "tests/oracle/blocks.py build/weft %d" % seed, "seed": seed,
+                   "weft": {"version": version, "commit": commit},
+                   "peer": {"name": "gguf", "version": importlib.metadata.version("gguf")}, "results": rows}, f, indent=1)
+        f.write("\n")
 
 
 def main():
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % (1 << 32)
-    print("seed", seed)
-    rng = np.random.default_rng(seed)
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("weft", help="the program")
+    p.add_argument("seed", nargs="?", type=int, default=time.time_ns() % (1 << 32))
+    p.add_argument("--json", help="write the result there")
+    args = p.parse_args()
+    weft = os.path.abspath(args.weft)
+    print("seed", args.seed)
+    rng = np.random.default_rng(args.seed)
     with tempfile.TemporaryDirectory() as folder:
-        results = [check(os.path.abspath(sys.argv[1]), folder, rng, kind) for kind in types()]
-    sys.exit(not (results and all(results)))
+        rows = [check(weft, folder, rng, kind) for kind in types()]
+    if args.json:
+        write(args.json, weft, args.seed, rows)
+    sys.exit(not (rows and all(row["equal"] for row in rows)))
 
 
 main()
