@@ -245,6 +245,12 @@ static inline wf_attention_rows wf_attention_pages(const wf_view *v)
     return x;
 }
 
+/* Whether every row of elements of `bytes` bytes starts at a multiple of 16 bytes. */
+static inline bool wf_attention_wide(const wf_attention_rows *x, int64_t bytes)
+{
+    return ((uintptr_t)x->data | (uintptr_t)((x->page | x->row | x->head) * bytes)) % 16 == 0;
+}
+
 /* in[0] is q. */
 static inline wf_attention_problem wf_attention_open(const wf_launch *l, const wf_view *in)
 {

@@ -175,11 +175,6 @@ static bool accepts(const wf_device *device, const wf_node *n)
            n->in[1]->type == n->in[2]->type;
 }
 
-static bool is_wide(const wf_attention_rows *x, int64_t bytes)
-{
-    return ((uintptr_t)x->data | (uintptr_t)((x->page | x->row | x->head) * bytes)) % 16 == 0;
-}
-
 template <typename T, int W> static void run(const wf_launch *l, const wf_attention_problem *a)
 {
     const auto kernel = a->d_v <= 64    ? attention_few<T, W, 2>
@@ -195,7 +190,7 @@ static wf_status launch(const wf_launch *l)
         return WF_OK;
     wf_with_float(a.k.type, [&](auto zero) {
         using T = decltype(zero);
-        if (a.d % WF_WIDE(T) == 0 && is_wide(&a.k, sizeof(T)))
+        if (a.d % WF_WIDE(T) == 0 && wf_attention_wide(&a.k, sizeof(T)))
             run<T, WF_WIDE(T)>(l, &a);
         else
             run<T, 1>(l, &a);

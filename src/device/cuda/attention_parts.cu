@@ -248,11 +248,6 @@ static bool accepts(const wf_device *, const wf_node *n)
            v->d[v->n - 1] <= WIDTH;
 }
 
-static bool is_wide(const wf_attention_rows *x, int64_t bytes)
-{
-    return ((uintptr_t)x->data | (uintptr_t)((x->page | x->row | x->head) * bytes)) % 16 == 0;
-}
-
 template <typename T, int W>
 static void run(const wf_launch *l, const wf_attention_problem *a, slice all)
 {
@@ -279,7 +274,7 @@ static wf_status launch(const wf_launch *l)
     all.value = (float *)(all.stats + (int64_t)all.count * a.heads * all.groups);
     wf_with_float(a.k.type, [&](auto zero) {
         using T = decltype(zero);
-        if (a.d % WF_WIDE(T) == 0 && is_wide(&a.k, sizeof(T)))
+        if (a.d % WF_WIDE(T) == 0 && wf_attention_wide(&a.k, sizeof(T)))
             run<T, WF_WIDE(T)>(l, &a, all);
         else
             run<T, 1>(l, &a, all);
