@@ -189,7 +189,7 @@ typedef struct {
 
 static const setting settings[] = {
     {"32 at a time", {.sequences = 32}, NULL, false},
-    {"small pool", {.sequences = 8, .context = 128, .cache = 160}, NULL, true},
+    {"small pool", {.sequences = 8, .context = 128, .cache = 160, .step_ms = 1e6}, NULL, true},
     {"small pool, small chunks", {.sequences = 12, .cache = 256, .chunk = 13}, NULL, true},
     {"no reuse", {.sequences = 32, .no_reuse = true}, NULL, false},
     {"no reuse, small pool", {.sequences = 9, .cache = 200, .no_reuse = true}, NULL, true},

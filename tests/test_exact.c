@@ -579,6 +579,7 @@ static void batch_of(wf_ctx *ctx, wf_rng *r, const char *path, size_t most, int 
     const wf_kv kv = holds(ctx, path, any) ? any : WF_KV_F32;
     const wf_engine_options together = {.sequences = TOGETHER,
                                         .chunk = pick(r, 1, 80),
+                                        .step_ms = 1e6, /* time changes no steps */
                                         .kv = kv,
                                         .context = CONTEXT,
                                         .cache = pick(r, 0, 1) ? 0 : pick(r, CONTEXT, 2 * CONTEXT)};
